@@ -1,0 +1,134 @@
+"""Whole games played with fixed weights, for a score that can be compared."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import numpy as np
+import torch
+
+from actors.rollout import sample_actions
+from agents.agent import Agent
+from envs.atari import published_scores
+from envs.frame_stack import FrameStack
+from envs.registry import make_games
+from envs.stream import EpisodeStream, StreamStep, episode_seed
+
+MAX_ENVS = 16
+VIDEO_FPS = 15
+VIDEO_HEIGHT = 210
+MAX_VIDEO_STEPS = 5 * 60 * VIDEO_FPS
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Raw, unclipped scores of whole games, actions drawn from the policy."""
+
+    game: str
+    protocol: str
+    scores: list[float]
+    steps: list[int]
+
+    def summary(self) -> dict[str, Any]:
+        n = len(self.scores)
+        mean = statistics.fmean(self.scores)
+        reference = published_scores().get(self.game)
+        return {
+            "game": self.game,
+            "protocol": self.protocol,
+            "episodes": n,
+            "mean": mean,
+            "median": statistics.median(self.scores),
+            "standard_error": statistics.stdev(self.scores) / n**0.5 if n > 1 else None,
+            "human_normalised": reference.human_normalised(mean) if reference else None,
+            "scores": self.scores,
+            "steps": self.steps,
+        }
+
+
+class Player:
+    """An agent at N games."""
+
+    def __init__(self, agent: Agent, stream: EpisodeStream, seed: int):
+        self._agent = agent
+        self._stream = stream
+        self._stack = FrameStack(stream.spec, stream.num_envs)
+        self._rng = np.random.default_rng(seed)
+        self._state = agent.initial_state(stream.num_envs)
+        self._first = np.ones(stream.num_envs, dtype=bool)
+        self._stack.push(stream.reset(), self._first)
+
+    @torch.inference_mode()
+    def step(self) -> tuple[np.ndarray, StreamStep]:
+        """Plays one action everywhere; returns the actions and what followed."""
+        observations, first = torch.from_numpy(self._stack.array), torch.from_numpy(self._first)
+        logits, self._state = self._agent.act(observations, first, self._state)
+        actions = sample_actions(logits.numpy(), self._rng)
+        step = self._stream.step(actions)
+        self._stack.push(step.frames, step.new_game)
+        self._first = step.first
+        return actions, step
+
+
+def evaluate(
+    agent: Agent,
+    game: str,
+    protocol: str,
+    episodes: int,
+    seed: int,
+    num_threads: int = 1,
+    on_game: Callable[[int], None] = lambda done: None,
+) -> Evaluation:
+    """Plays `episodes` whole games.
+
+    Each environment is given its number of games beforehand: taking whichever games end first would favour short ones.
+    """
+    num_envs = min(episodes, MAX_ENVS)
+    quota = np.array([episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)])
+    stream = EpisodeStream(make_games(game, protocol, num_envs, num_threads), seed)
+    player = Player(agent, stream, seed)
+    scores: list[float] = []
+    steps: list[int] = []
+    played = np.zeros(num_envs, dtype=int)
+    while len(scores) < episodes:
+        _, step = player.step()
+        for env, episode in zip(step.ended, step.episodes, strict=True):
+            if played[env] < quota[env]:
+                played[env] += 1
+                scores.append(episode.score)
+                steps.append(episode.steps)
+                on_game(len(scores))
+    stream.close()
+    return Evaluation(game, protocol, scores, steps)
+
+
+def record_video(agent: Agent, game: str, protocol: str, seed: int, path: Path) -> float:
+    """Films one game in colour at full size and returns its score so far (long games are cut after five minutes).
+
+    The agent plays on the frames it was trained on; a twin of the game, given the same seed and actions, is filmed.
+    """
+    stream = EpisodeStream(make_games(game, protocol, num_envs=1), seed)
+    twin = make_games(game, protocol, num_envs=1, for_video=True)
+    player = Player(agent, stream, seed)
+    everywhere = np.ones(1, dtype=bool)
+    film = [twin.reset(everywhere, np.array([episode_seed(seed, env=0, game=0)]))[0]]
+    score = 0.0
+    for _ in range(MAX_VIDEO_STEPS):
+        actions, step = player.step()
+        film.append(twin.step(actions, everywhere).frames[0])
+        score += float(step.reward[0])
+        if step.episodes:
+            break
+    path.parent.mkdir(exist_ok=True)
+    zoom = max(1, VIDEO_HEIGHT // film[0].shape[1])
+    pictures = [frame.transpose(1, 2, 0).repeat(zoom, 0).repeat(zoom, 1) for frame in film]
+    pictures = [picture.repeat(3, 2) if picture.shape[2] == 1 else picture for picture in pictures]
+    imageio.mimwrite(path, pictures, fps=VIDEO_FPS, macro_block_size=2)
+    stream.close()
+    twin.close()
+    return score

@@ -1,0 +1,72 @@
+"""What a learner expects of its actors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from actors.trajectory import Trajectory
+from agents.batch import Batch
+from envs.stream import EnvSpec, Episode
+
+
+class PoolError(RuntimeError):
+    """The actors cannot go on; the message says why."""
+
+
+class StopRequested(Exception):  # noqa: N818
+    """The person at the keyboard, or the system, wants the run to end."""
+
+
+@dataclass
+class PoolReport:
+    """What happened since the last report, for the metrics."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    env_seconds: float = 0.0
+    inference_seconds: float = 0.0
+    rollout_seconds: float = 0.0
+    """Spent in rollouts by all actors together."""
+    wait_seconds: float = 0.0
+    """Spent by the learner, waiting for trajectories."""
+    collate_seconds: float = 0.0
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.episodes += trajectory.episodes
+        self.env_seconds += trajectory.cost.env_seconds
+        self.inference_seconds += trajectory.cost.inference_seconds
+        self.rollout_seconds += trajectory.cost.seconds
+
+
+@dataclass(frozen=True)
+class PoolHealth:
+    alive: int
+    restarted: int
+    memory_bytes: int
+    """Resident memory of the actor processes."""
+
+
+class ActorPool(Protocol):
+    """A source of batches. Serial and Ray pools differ in where the games are played, in nothing else."""
+
+    spec: EnvSpec
+
+    def next_batch(self) -> Batch: ...
+
+    def publish(self, weights: Tensor, version: int) -> None:
+        """Makes `weights` those of every rollout that starts from now on."""
+        ...
+
+    def report(self) -> PoolReport: ...
+
+    def health(self) -> PoolHealth: ...
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values that a checkpoint must hold for the pool to continue."""
+        ...
+
+    def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...

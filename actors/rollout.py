@@ -1,0 +1,104 @@
+"""Playing: an agent, some games, and the trajectory that they make."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from actors.trajectory import RolloutCost, Trajectory
+from agents.agent import Agent, load_flat_weights
+from configs.train import TrainConfig
+from envs.frame_stack import FrameStack
+from envs.registry import make_games
+from envs.stream import Episode, EpisodeStream
+
+
+def sample_actions(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One action per row of `logits` [N, A], drawn from their softmax (the Gumbel-max trick)."""
+    return (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+
+
+class RolloutWorker:
+    """Plays N games with its own copy of the agent and cuts the streams into trajectories of T steps."""
+
+    def __init__(self, config: TrainConfig, num_envs: int, seed: int):
+        self._unroll = config.learner.unroll
+        self._stream = EpisodeStream(make_games(config.env.game, config.env.protocol, num_envs), seed)
+        self.spec = self._stream.spec
+        self._agent = Agent(self.spec, config.agent.torso, config.agent.core_size)
+        self._stack = FrameStack(self.spec, num_envs)
+        self._rng = np.random.default_rng(seed)
+        self._first = np.ones(num_envs, dtype=bool)
+        self._core_state = self._agent.initial_state(num_envs)
+        self._version = 0
+        self._started = False
+        self._process = psutil.Process()
+
+    def set_weights(self, weights: Tensor, version: int) -> None:
+        """Acts with these from the next step on; the version goes into every trajectory."""
+        load_flat_weights(self._agent, weights)
+        self._version = version
+
+    @torch.inference_mode()
+    def rollout(self) -> Trajectory:
+        start = time.perf_counter()
+        if not self._started:
+            self._stack.push(self._stream.reset(), self._first)
+            self._started = True
+        n, length = self._stream.num_envs, self._unroll
+        stack, core_state = self._stack.array.copy(), self._core_state.numpy().copy()
+        frames = np.empty((length, n, *self.spec.frame_shape), dtype=np.uint8)
+        first = np.empty((length + 1, n), dtype=bool)
+        action = np.empty((length, n), dtype=np.int64)
+        reward, discount = np.empty((2, length, n), dtype=np.float32)
+        valid = np.empty((length, n), dtype=bool)
+        logits = np.empty((length, n, self.spec.num_actions), dtype=np.float32)
+        episodes: list[Episode] = []
+        env_time = inference_time = 0.0
+
+        first[0] = self._first
+        for t in range(length):
+            tick = time.perf_counter()
+            logits_t, self._core_state = self._agent.act(
+                torch.from_numpy(self._stack.array), torch.from_numpy(self._first), self._core_state
+            )
+            logits[t] = logits_t.numpy()
+            action[t] = sample_actions(logits[t], self._rng)
+            tock = time.perf_counter()
+            step = self._stream.step(action[t])
+            self._stack.push(step.frames, step.new_game)
+            self._first = step.first
+            frames[t], first[t + 1] = step.frames, step.first
+            reward[t], discount[t], valid[t] = step.reward, step.discount, step.valid
+            episodes += step.episodes
+            inference_time += tock - tick
+            env_time += time.perf_counter() - tock
+        cost = RolloutCost(env_time, inference_time, time.perf_counter() - start, self._process.memory_info().rss)
+        return Trajectory(
+            stack, frames, first, action, reward, discount, valid, logits, core_state, self._version, episodes, cost
+        )
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values from which `load_state_dict` continues as if nothing had happened."""
+        tensors = {
+            "stack": torch.from_numpy(self._stack.array),
+            "first": torch.from_numpy(self._first),
+            "core_state": self._core_state,
+        }
+        return tensors, {"rng": self._rng.bit_generator.state, "stream": self._stream.state_dict()}
+
+    def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        self._stack.array[:] = tensors["stack"].numpy()
+        self._first = tensors["first"].numpy().copy()
+        self._core_state = tensors["core_state"].clone()
+        self._rng.bit_generator.state = values["rng"]
+        self._stream.load_state_dict(values["stream"])
+        self._started = True

@@ -1,0 +1,55 @@
+"""The pool without processes: plays in the caller, reproducible bit for bit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch import Tensor
+
+from actors.pool import PoolHealth, PoolReport
+from actors.rollout import RolloutWorker
+from actors.trajectory import Collator
+from agents.batch import Batch
+from configs.train import TrainConfig
+
+
+class SerialPool:
+    """As many games as the batch has columns; each batch is played with the weights just published."""
+
+    def __init__(self, config: TrainConfig):
+        self._worker = RolloutWorker(config, config.learner.batch_size, config.run.seed)
+        self.spec = self._worker.spec
+        self._collator = Collator(config.learner.batch_size)
+        self._report = PoolReport()
+
+    def next_batch(self) -> Batch:
+        start = time.perf_counter()
+        trajectory = self._worker.rollout()
+        played = time.perf_counter()
+        self._collator.add(trajectory)
+        batch = self._collator.batch()
+        self._report.add(trajectory)
+        self._report.wait_seconds += played - start
+        self._report.collate_seconds += time.perf_counter() - played
+        return batch
+
+    def publish(self, weights: Tensor, version: int) -> None:
+        self._worker.set_weights(weights, version)
+
+    def report(self) -> PoolReport:
+        report, self._report = self._report, PoolReport()
+        return report
+
+    def health(self) -> PoolHealth:
+        return PoolHealth(alive=1, restarted=0, memory_bytes=0)
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return self._worker.state_dict()
+
+    def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        self._worker.load_state_dict(tensors, values)
+
+    def close(self) -> None:
+        self._worker.close()
+

@@ -1,0 +1,90 @@
+"""The network that acts: torso, optional LSTM core, policy and value heads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.batch import Batch
+from agents.torsos import Torso, orthogonal
+from envs.stream import EnvSpec
+
+POLICY_GAIN = 0.01
+"""Small, so that the first policy is nearly uniform."""
+
+
+class Unroll(NamedTuple):
+    """The network's outputs over a batch; leading axes [T + 1, B]."""
+
+    observations: Tensor
+    """[T + 1, B, S * C, H, W] uint8"""
+    features: Tensor
+    """[T + 1, B, F], of the torso: what the auxiliary heads see."""
+    logits: Tensor
+    """[T + 1, B, A]"""
+    value: Tensor
+    """[T + 1, B]"""
+
+
+class Agent(nn.Module):
+    """Torso and heads; with `core_size` an LSTM stands between them."""
+
+    def __init__(self, spec: EnvSpec, torso: str, core_size: int = 0):
+        super().__init__()
+        self.torso = Torso(torso, spec.observation_shape)
+        self.core_size = core_size
+        self.core = nn.LSTMCell(self.torso.num_features, core_size) if core_size else None
+        head_inputs = core_size or self.torso.num_features
+        self.policy = nn.Linear(head_inputs, spec.num_actions)
+        self.value = nn.Linear(head_inputs, 1)
+        orthogonal(self.policy, POLICY_GAIN)
+        orthogonal(self.value, 1.0)
+        if self.core is not None:
+            orthogonal(self.core, 1.0)
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """[B, R]: the LSTM's hidden and cell state side by side, R = 0 without one."""
+        return torch.zeros(batch_size, 2 * self.core_size)
+
+    def act(self, observations: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [N, A] and the next state [N, R] for observations [N, S * C, H, W]; `first` [N] clears the state."""
+        features, state = self._recur(self.torso(observations), first, state)
+        return self.policy(features), state
+
+    def unroll(self, batch: Batch) -> Unroll:
+        observations = batch.observations()
+        features = self.torso(observations.flatten(0, 1)).unflatten(0, observations.shape[:2])
+        if self.core is None:
+            core_features = features
+        else:
+            state, outputs = batch.core_state, []
+            for features_t, first_t in zip(features, batch.first, strict=True):
+                output, state = self._recur(features_t, first_t, state)
+                outputs.append(output)
+            core_features = torch.stack(outputs)
+        return Unroll(observations, features, self.policy(core_features), self.value(core_features).squeeze(-1))
+
+    def _recur(self, features: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if self.core is None:
+            return features, state
+        hidden, cell = (state * ~first[:, None]).chunk(2, dim=-1)
+        hidden, cell = self.core(features, (hidden, cell))
+        return hidden, torch.cat([hidden, cell], dim=-1)
+
+
+def flat_weights(module: nn.Module) -> Tensor:
+    """A copy of all parameters in one vector: one object to publish, whatever the network."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).cpu()
+
+
+def load_flat_weights(module: nn.Module, flat: Tensor) -> None:
+    """Writes a vector made by `flat_weights` back into a module of the same architecture."""
+    offset = 0
+    for parameter in module.parameters():
+        size = parameter.numel()
+        parameter.detach().copy_(flat[offset : offset + size].view(parameter.shape))
+        offset += size
+    if offset != flat.numel():
+        raise ValueError(f"{flat.numel()} weights were given to a network of {offset}")

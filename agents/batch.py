@@ -1,0 +1,60 @@
+"""What the learner learns from, and the observations rebuilt from single frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B unrolls of T steps, time-major; `x[t]` belongs to the observation, action or transition t."""
+
+    stack: Tensor
+    """[B, S * C, H, W] uint8, the first observation with its history."""
+    frames: Tensor
+    """[T, B, C, H, W] uint8, then one new frame a step."""
+    first: Tensor
+    """[T + 1, B] bool, the observation opens a learning episode."""
+    action: Tensor
+    """[T, B] int64"""
+    reward: Tensor
+    """[T, B] raw reward of the action."""
+    discount: Tensor
+    """[T, B] 0 where the action ended its learning episode, else 1; the learner's own discount comes on top."""
+    valid: Tensor
+    """[T, B] bool, False where the action was ignored because the game had ended."""
+    logits: Tensor
+    """[T, B, A] of the behaviour policy."""
+    core_state: Tensor
+    """[B, R] recurrent state before the first observation; R is 0 without a recurrent core."""
+    version: Tensor
+    """[B] int64, of the weights that acted."""
+
+    def to(self, device: torch.device) -> Batch:
+        if device.type == "cpu":
+            return self
+        return Batch(**{field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)})
+
+    @property
+    def steps(self) -> int:
+        """Environment steps in the batch."""
+        return self.action.numel()
+
+    def observations(self) -> Tensor:
+        """All stacked observations [T + 1, B, S * C, H, W] uint8, channels last in memory.
+
+        An observation holds nothing from before its game began: that history is zero, as it is for the acting network.
+        """
+        time, batch, channels, height, width = self.frames.shape
+        depth = self.stack.shape[1] // channels
+        history = self.stack.view(batch, depth, channels, height, width).transpose(0, 1)
+        film = torch.cat([history, self.frames]).movedim(2, -1)  # [S + T, B, H, W, C]
+        stacked = torch.cat([film[lag : lag + time + 1] for lag in range(depth)], dim=-1)
+        for t, b in (~self.valid).nonzero().tolist():
+            # Observation t + 1 is the first of a game: it and the next ones see nothing older than it.
+            for later in range(t + 1, min(t + depth, time + 1)):
+                stacked[later, b, :, :, : (depth - (later - t)) * channels] = 0
+        return stacked.movedim(-1, 2)

@@ -1,0 +1,235 @@
+"""Everything that defines a training run. Every field is a flag of `launch.py train`; its docstring is the help text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from configs.errors import ConfigError
+
+TaskName = Literal["none"]
+"""Names of the auxiliary tasks; agents/tasks holds one class for each."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    game: str = "pong"
+    """An Atari game, `catch`, or `gym:ID` for a Gymnasium environment (`launch.py games` lists them)."""
+    protocol: Literal["impala", "machado"] = "impala"
+    """Rules for Atari. impala: no-op starts, minimal actions, a lost life ends the learning episode. machado: sticky
+    actions 0.25, all 18 actions, whole games."""
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    torso: Literal["shallow", "nature", "deep"] = "nature"
+    """Convolutional network: IMPALA's small one, DQN's, or IMPALA's residual one."""
+    core_size: int = 0
+    """Width of an LSTM between torso and heads; 0 for none."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    unroll: int = 20
+    """Steps in a trajectory (T)."""
+    batch_size: int = 8
+    """Trajectories in an update (B)."""
+    discount: float = 0.99
+    """Discount of the main task."""
+    reward_clip: float = 1.0
+    """Rewards are clipped to plus or minus this for learning; 0 leaves them raw. Logged scores are always raw."""
+    learning_rate: float = 6e-4
+    """At the first frame; falls linearly to 0 at the last."""
+    rmsprop_decay: float = 0.99
+    """Decay of RMSProp's second moment."""
+    rmsprop_eps: float = 1e-4
+    """Added to RMSProp's second moment, inside the root."""
+    rmsprop_initial_moment: float = 1.0
+    """RMSProp's second moment before the first update (TensorFlow starts at 1, PyTorch at 0)."""
+    clip_norm: float = 40.0
+    """Largest global norm of the gradient of the summed loss."""
+    value_cost: float = 0.5
+    """Weight of the value loss."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    rho_clip: float = 1.0
+    """V-trace's clip of the importance weight in the temporal difference and the policy gradient."""
+    c_clip: float = 1.0
+    """V-trace's clip of the trace."""
+    trace_lambda: float = 1.0
+    """V-trace's lambda: below 1 it trades the variance of long returns for the bias of the value."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the learner computes; auto takes a GPU if there is one."""
+    learner_threads: int = 0
+    """Torch threads of the learner; 0 chooses from the number of cores."""
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    pool: Literal["ray", "serial"] = "ray"
+    """ray: actors in processes of their own. serial: in this process, slower, reproducible bit for bit."""
+    num_actors: int = 0
+    """Actor processes; 0 chooses from the number of cores."""
+    envs_per_actor: int = 0
+    """Games that an actor steps together; 0 chooses from the batch size."""
+    in_flight: int = 2
+    """Rollout calls under way per actor: 1 gives the freshest data, 2 keeps every actor busy."""
+    ray_address: str = ""
+    """Address of a running Ray cluster to join; empty starts a local one for this run."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    frames: int = 10_000_000
+    """Environment frames to train for (action repeat counted)."""
+    seed: int = 1
+    """Seed of the network, the games and the actions."""
+    run_dir: str = ""
+    """Directory of the run; by default runs/GAME-TASK-seedN."""
+    resume: bool = False
+    """Continue the run in --run-dir from its newest checkpoint, with the settings it was started with."""
+    log_frames: int = 0
+    """Frames between two lines of metrics; 0 chooses a hundredth of the run, at most 50,000."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints."""
+    keep_checkpoints: int = 3
+    """Newest checkpoints to keep, besides the best."""
+    eval_episodes: int = 30
+    """Whole games played when the training ends; 0 for none."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train an IMPALA agent, with an auxiliary task if one is asked for."""
+
+    preset: Literal["default", "paper"] = "default"
+    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's, for 200M frames."""
+    task: TaskName = "none"
+    """Auxiliary task that helps to shape the torso."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    actors: ActorConfig = field(default_factory=ActorConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        frames_per_update = self.learner.unroll * self.learner.batch_size
+        if self.run.frames < frames_per_update:
+            raise ConfigError(
+                f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps"
+                " (--unroll times --batch-size)"
+            )
+
+    @property
+    def run_path(self) -> Path:
+        name = self.env.game.replace("gym:", "").replace("/", "-")
+        return Path(self.run.run_dir or f"runs/{name}-{self.task}-seed{self.run.seed}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def with_run(self, **changes: Any) -> TrainConfig:
+        """The same config with some fields of `run` changed."""
+        return replace(self, run=replace(self.run, **changes))
+
+    def check_resumes(self, started: TrainConfig) -> None:
+        """Raises ConfigError if a run begun with `started` cannot be continued with this config."""
+        ours, theirs = (
+            {key: value for key, value in _flatten(config.to_dict()) if key[-1] not in _RESUMABLE}
+            for config in (self, started)
+        )
+        for key in ours:
+            if ours[key] != theirs[key]:
+                flag = key[-1].replace("_", "-")
+                raise ConfigError(f"the run was started with --{flag} {theirs[key]}; it cannot resume with {ours[key]}")
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> TrainConfig:
+        """Inverse of `to_dict`; raises ConfigError where the values are not a config's."""
+        return _build(TrainConfig, values, "config")
+
+
+_POSITIVE = {
+    "frames", "unroll", "batch_size", "learning_rate", "clip_norm", "rho_clip", "c_clip", "in_flight",
+    "checkpoint_minutes", "keep_checkpoints", "rmsprop_eps",
+}  # fmt: skip
+_RESUMABLE = {
+    "frames", "run_dir", "resume", "log_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
+    "num_actors", "envs_per_actor", "in_flight", "ray_address", "device", "learner_threads",
+}  # fmt: skip
+"""What may change when a run is resumed: none of it alters what is learnt, except for the length of the run itself."""
+_FRACTION = {"discount", "rmsprop_decay"}
+
+
+def _flatten(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _check_numbers(config: Any) -> None:
+    for item in fields(config):
+        value = getattr(config, item.name)
+        flag = "--" + item.name.replace("_", "-")
+        if is_dataclass(value):
+            _check_numbers(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if not math.isfinite(value):
+                raise ConfigError(f"{flag} must be a finite number, not {value}")
+            if item.name in _POSITIVE and value <= 0:
+                raise ConfigError(f"{flag} must be positive, not {value}")
+            if item.name in _FRACTION and not 0 <= value < 1:
+                raise ConfigError(f"{flag} must lie in [0, 1), not {value}")
+            if item.name == "trace_lambda" and value > 1:
+                raise ConfigError(f"{flag} must lie in [0, 1], not {value}")
+            if value < 0:
+                raise ConfigError(f"{flag} must not be negative, not {value}")
+
+
+def _build(kind: Any, values: Any, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} is not a table of settings")
+    hints = get_type_hints(kind)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError(f"{where} has unknown settings: {', '.join(map(str, unknown))}")
+    arguments = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if is_dataclass(hint):
+            arguments[name] = _build(hint, value, f"{where}.{name}")
+        elif _fits(value, hint):
+            arguments[name] = value
+        else:
+            raise ConfigError(f"{where}.{name} cannot be {value!r}")
+    return kind(**arguments)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    return type(value) is hint or (hint is float and type(value) is int)
+
+
+PRESETS: dict[str, TrainConfig] = {
+    "default": TrainConfig(),
+    "paper": TrainConfig(
+        preset="paper",
+        learner=LearnerConfig(
+            unroll=20,
+            batch_size=32,
+            learning_rate=6e-4,
+            rmsprop_decay=0.99,
+            rmsprop_eps=0.01,
+            rmsprop_initial_moment=1.0,
+            clip_norm=40.0,
+        ),
+        run=RunConfig(frames=200_000_000),
+    ),
+}

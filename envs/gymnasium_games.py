@@ -1,0 +1,71 @@
+"""Any Gymnasium environment with image observations and discrete actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from PIL import Image
+
+from envs.stream import EnvSpec, RawStep
+
+STACK = 4
+SIZE = 84
+SMALLEST_SIDE = 36
+"""Pixels that the smallest torso's convolutions need; smaller images are enlarged."""
+MAX_ACTIONS = 256
+
+
+class GymnasiumGames:
+    """N environments stepped one after the other.
+
+    Images keep their channels (grey or colour) and are resized to 84 x 84 unless they already have a size the torsos accept
+    and are no larger than that; four of them are stacked, as for Atari.
+    """
+
+    def __init__(self, env_id: str, num_envs: int):
+        self.num_envs = num_envs
+        self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
+        observations, actions = self._envs[0].observation_space, self._envs[0].action_space
+        if not isinstance(actions, gymnasium.spaces.Discrete) or actions.n > MAX_ACTIONS or actions.start != 0:
+            raise ValueError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
+        if not _is_image(observations):
+            raise ValueError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
+        shape = observations.shape
+        channels = shape[2] if len(shape) == 3 else 1
+        fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
+        height, width = shape[:2] if fits else (SIZE, SIZE)
+        self.spec = EnvSpec(int(actions.n), (channels, height, width), stack=STACK, frames_per_step=1)
+        self._frames = np.zeros((num_envs, *self.spec.frame_shape), dtype=np.uint8)
+
+    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        for i in np.flatnonzero(mask):
+            self._frames[i] = self._frame(self._envs[i].reset(seed=int(seeds[i]))[0])
+        return self._frames.copy()
+
+    def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
+        reward = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
+        for i in np.flatnonzero(running):
+            observation, reward[i], terminated[i], truncated[i], _ = self._envs[i].step(int(actions[i]))
+            self._frames[i] = self._frame(observation)
+        return RawStep(self._frames.copy(), reward, terminated, truncated, life_lost=np.zeros(self.num_envs, dtype=bool))
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _frame(self, image: np.ndarray) -> np.ndarray:
+        channels, height, width = self.spec.frame_shape
+        image = image.reshape(*image.shape[:2], channels)
+        if image.shape[:2] != (height, width):
+            planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
+            image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
+        return image.transpose(2, 0, 1)
+
+
+def _is_image(space: gymnasium.Space[Any]) -> bool:
+    if not isinstance(space, gymnasium.spaces.Box) or space.dtype != np.uint8:
+        return False
+    return len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[2] in (1, 3, 4))

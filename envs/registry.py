@@ -1,0 +1,45 @@
+"""From a game's name to its games."""
+
+from __future__ import annotations
+
+import difflib
+
+import gymnasium
+
+from envs.atari import AtariGames, atari_games
+from envs.catch import Catch
+from envs.gymnasium_games import GymnasiumGames
+from envs.stream import Games
+
+SMALL_GAMES = ("catch",)
+GYMNASIUM_PREFIX = "gym:"
+"""`gym:CarRacing-v3` plays the registered Gymnasium environment `CarRacing-v3`."""
+
+
+class UnknownGameError(ValueError):
+    pass
+
+
+def check_game(name: str) -> None:
+    """Raises UnknownGameError, with the nearest names, if there is no such game."""
+    if name.startswith(GYMNASIUM_PREFIX):
+        env_id = name.removeprefix(GYMNASIUM_PREFIX)
+        known: tuple[str, ...] = tuple(gymnasium.registry)
+        found = env_id in known or ":" in env_id
+    else:
+        env_id, known = name, (*SMALL_GAMES, *atari_games())
+        found = name in known
+    if not found:
+        near = difflib.get_close_matches(env_id.lower().replace("-", "_"), known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`launch.py games` lists them"
+        raise UnknownGameError(f"unknown game '{name}'; {hint}")
+
+
+def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, for_video: bool = False) -> Games:
+    """N games of the given name; the protocol concerns Atari alone, and so does the colour of frames meant for a video."""
+    check_game(name)
+    if name.startswith(GYMNASIUM_PREFIX):
+        return GymnasiumGames(name.removeprefix(GYMNASIUM_PREFIX), num_envs)
+    if name == "catch":
+        return Catch(num_envs)
+    return AtariGames(name, protocol, num_envs, num_threads, for_video)

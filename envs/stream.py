@@ -1,0 +1,190 @@
+"""Endless streams of steps from vectorised games; the one file that knows how episodes end and begin.
+
+A *game* runs from reset to game over. A *learning episode* may be shorter: in the IMPALA protocol it ends with a life.
+The step after a game over or a time limit ignores its action and answers with the first frame of the next game; it is
+marked `valid=False`, so that the observation in which a truncated game ended still stands in the stream to bootstrap
+from, and nothing is learnt from the jump between two games.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an agent must know of a game to play it."""
+
+    num_actions: int
+    frame_shape: tuple[int, int, int]
+    """Channels, height and width of one frame."""
+    stack: int
+    """How many successive frames make an observation."""
+    frames_per_step: int
+    """Environment frames that one action lasts (the action repeat)."""
+
+    @property
+    def observation_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.frame_shape
+        return (channels * self.stack, height, width)
+
+
+class Games(Protocol):
+    """N games stepped together, without any rule for what follows an end."""
+
+    spec: EnvSpec
+    num_envs: int
+
+    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Starts the games where `mask` [N] is true, each from its entry of `seeds` [N]; returns frames [N, C, H, W]."""
+        ...
+
+    def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
+        """Plays one action in every running game; what is returned for the others has no meaning."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class RawStep:
+    """What the games themselves report, each field [N, ...]."""
+
+    frames: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    life_lost: np.ndarray
+
+
+@dataclass
+class Episode:
+    """A finished game: its whole, unclipped score and its length in steps of the agent."""
+
+    score: float
+    steps: int
+
+
+@dataclass
+class StreamStep:
+    """One step of N streams.
+
+    `reward`, `discount` and `valid` belong to the action just taken; `frames`, `first` and `new_game` to what followed.
+    """
+
+    frames: np.ndarray
+    """[N, C, H, W] uint8, the newest frame only."""
+    reward: np.ndarray
+    """[N] float32, raw."""
+    discount: np.ndarray
+    """[N] float32, 0 where the learning episode terminated (or the action was ignored), else 1."""
+    valid: np.ndarray
+    """[N] bool, False where the action was ignored because the game had already ended."""
+    first: np.ndarray
+    """[N] bool, True where the observation that followed opens a learning episode."""
+    new_game: np.ndarray
+    """[N] bool, True where the observation that followed opens a game."""
+    episodes: list[Episode]
+    """The games that ended with this step,"""
+    ended: list[int]
+    """and in which of the N environments."""
+
+
+def episode_seed(stream_seed: int, env: int, game: int) -> int:
+    """Seed of the `game`-th game of environment `env`: a function of its arguments alone, so a game can be replayed."""
+    return int(np.random.SeedSequence([stream_seed, env, game]).generate_state(1)[0] >> 1)
+
+
+class EpisodeStream:
+    """N endless streams of games.
+
+    A game is its seed and the actions played since, so the stream's state is saved as those and restored by replay: that
+    works for any game whose course is a function of its seed, and needs no help from the emulator.
+    """
+
+    def __init__(self, games: Games, seed: int):
+        self.games = games
+        self.spec = games.spec
+        self.num_envs = n = games.num_envs
+        self._seed = seed
+        self._game = np.zeros(n, dtype=np.int64)
+        self._running = np.zeros(n, dtype=bool)
+        self._score = np.zeros(n, dtype=np.float64)
+        self._history: list[bytearray] = [bytearray() for _ in range(n)]
+
+    def reset(self) -> np.ndarray:
+        """Starts every game; returns the first frames [N, C, H, W]."""
+        return self._start(np.ones(self.num_envs, dtype=bool))
+
+    def step(self, actions: np.ndarray) -> StreamStep:
+        valid = self._running.copy()
+        raw = self.games.step(actions, valid)
+        for env in np.flatnonzero(valid):
+            self._history[env].append(int(actions[env]))
+        self._score += np.where(valid, raw.reward, 0.0)
+        terminated = raw.terminated & valid
+        ended = terminated | (raw.truncated & valid)
+        life_lost = raw.life_lost & valid & ~ended
+
+        ended_envs = np.flatnonzero(ended).tolist()
+        episodes = [Episode(float(self._score[env]), len(self._history[env])) for env in ended_envs]
+        self._running = valid & ~ended
+        frames = raw.frames if valid.all() else self._start(~valid)
+        return StreamStep(
+            frames=frames,
+            reward=np.where(valid, raw.reward, 0.0).astype(np.float32),
+            discount=(valid & ~terminated & ~life_lost).astype(np.float32),
+            valid=valid,
+            first=~valid | life_lost,
+            new_game=~valid,
+            episodes=episodes,
+            ended=ended_envs,
+        )
+
+    def close(self) -> None:
+        self.games.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a later `load_state_dict` needs to bring the games back to where they are."""
+        return {
+            "seed": self._seed,
+            "game": self._game.tolist(),
+            "running": self._running.tolist(),
+            "score": self._score.tolist(),
+            "history": [history.hex() for history in self._history],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replays each game's actions from its seed, all games side by side so that they arrive together."""
+        self._seed = int(state["seed"])
+        self._game = np.array(state["game"], dtype=np.int64)
+        self._running = np.array(state["running"], dtype=bool)
+        self._score = np.array(state["score"], dtype=np.float64)
+        self._history = [bytearray.fromhex(history) for history in state["history"]]
+        lengths = np.array([len(history) for history in self._history])
+        seeds = self._seeds(self._game - 1)
+        for remaining in range(int(lengths.max()), -1, -1):
+            starting = lengths == remaining
+            if starting.any():
+                self.games.reset(starting, seeds)
+            if remaining:
+                playing = lengths >= remaining
+                actions = np.zeros(self.num_envs, dtype=np.int64)
+                for env in np.flatnonzero(playing):
+                    actions[env] = self._history[env][lengths[env] - remaining]
+                self.games.step(actions, playing)
+
+    def _start(self, mask: np.ndarray) -> np.ndarray:
+        frames = self.games.reset(mask, self._seeds(self._game))
+        for env in np.flatnonzero(mask):
+            self._history[env].clear()
+        self._game[mask] += 1
+        self._score[mask] = 0.0
+        self._running |= mask
+        return frames
+
+    def _seeds(self, game: np.ndarray) -> np.ndarray:
+        return np.array([episode_seed(self._seed, env, int(game[env])) for env in range(self.num_envs)])

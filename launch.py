@@ -1,0 +1,189 @@
+"""Hindcast's command line: parse, build, run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+
+import tyro
+
+from configs.benchmark import BenchmarkConfig
+from configs.errors import ConfigError
+from configs.evaluate import EvaluateConfig
+from configs.games import GamesConfig
+from configs.train import PRESETS, TrainConfig
+
+T = TypeVar("T")
+
+
+def train(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Train an agent; --resume continues an interrupted run."""
+    config = parse_train(arguments)
+    from studies.training import train as run_training
+
+    print(f"run directory: {config.run_path}\nwatch it with: tensorboard --logdir {config.run_path}", flush=True)
+    result = run_training(config, stop)
+    if result is None:
+        print(f"stopped and saved; continue with: launch.py train --run-dir {config.run_path} --resume")
+        return
+    print(f"{result['frames']:,} frames in {result['wall_seconds']:.0f} s ({result['frames_per_second']:,.0f} frames/s)")
+    if result["evaluation"]:
+        print_evaluation(result["evaluation"])
+
+
+def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Play whole games with a trained agent."""
+    config = parse(EvaluateConfig, "evaluate", arguments)
+    from studies.evaluation import evaluate_run
+
+    result = evaluate_run(config, stop)
+    if config.json:
+        print(json.dumps(result))
+    else:
+        print_evaluation(result)
+        if result["video"]:
+            print(f"video: {result['video']}")
+
+
+def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Measure the speed of every part and of the whole."""
+    config = parse(BenchmarkConfig, "benchmark", arguments)
+    from studies.benchmark import print_table, run_benchmark
+
+    result = run_benchmark(config, stop)
+    print(json.dumps(result)) if config.json else print_table(result)
+
+
+def games(arguments: Sequence[str], stop: threading.Event) -> None:
+    """List the games, with random, human and IMPALA scores."""
+    config = parse(GamesConfig, "games", arguments)
+    from studies.games import list_games, print_games
+
+    print(json.dumps(list_games())) if config.json else print_games()
+
+
+COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "benchmark": benchmark,
+    "games": games,
+}
+
+
+def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
+    """Command-line flags as a config; tyro's framed errors become one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                kind,
+                prog=f"launch.py {command}",
+                args=list(arguments),
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+            )
+    except SystemExit as exit:
+        if exit.code in (0, None):
+            raise
+        raise ConfigError(_one_line(complaint.getvalue(), command)) from None
+
+
+def parse_train(arguments: Sequence[str]) -> TrainConfig:
+    """The config of a new run, from its preset, or of a resumed one, from what it was started with."""
+    given = parse(TrainConfig, "train", arguments)
+    config = parse(TrainConfig, "train", arguments, PRESETS[given.preset])
+    if config.run.resume:
+        from learners.run_directory import RunDirectory
+
+        started = RunDirectory.open(config.run_path).read_config()
+        config = parse(TrainConfig, "train", arguments, started.with_run(run_dir=str(config.run_path)))
+        config.check_resumes(started)
+    from envs.registry import check_game
+
+    check_game(config.env.game)
+    return config
+
+
+def _one_line(framed: str, command: str) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", framed)
+    lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
+    body: list[str] = []
+    for line in lines[1:]:
+        if line.startswith("──"):
+            break
+        body.append(line)
+    return f"{' '.join(body).strip()} (launch.py {command} --help explains every flag)"
+
+
+def print_evaluation(evaluation: dict[str, Any]) -> None:
+    error = evaluation["standard_error"]
+    print(
+        f"{evaluation['game']} ({evaluation['protocol']} protocol), {evaluation['episodes']} games:"
+        f" mean {evaluation['mean']:.2f}"
+        + (f" +- {error:.2f}" if error is not None else "")
+        + f", median {evaluation['median']:.2f}"
+        + (f", human-normalised {evaluation['human_normalised']:.3f}" if evaluation["human_normalised"] is not None else "")
+    )
+
+
+class Interrupt:
+    """The first SIGINT or SIGTERM asks for an orderly end, the second ends at once."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.signal = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.stop.is_set():
+            os._exit(128 + number)
+        self.signal = number
+        print("stopping: saving a checkpoint (again to leave at once)", file=sys.stderr, flush=True)
+        self.stop.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: launch.py COMMAND [flags]\n\ncommands:")
+        for name, command in COMMANDS.items():
+            print(f"  {name:<12} {command.__doc__}")
+        print("\nlaunch.py COMMAND --help explains every flag")
+        return 0 if arguments else 2
+    if arguments[0] not in COMMANDS:
+        print(f"launch.py: unknown command '{arguments[0]}'; there is {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    interrupt = Interrupt()
+    try:
+        COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
+    except expected_errors() as error:
+        print(f"launch.py: {error}", file=sys.stderr)
+        return 2
+    return 128 + interrupt.signal if interrupt.signal else 0
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Mistakes and mishaps whose message says all; anything else is a bug and shows its traceback."""
+    from actors.pool import PoolError
+    from envs.registry import UnknownGameError
+    from learners.checkpoint import CheckpointError
+    from learners.learner import NonFiniteError
+    from learners.run_directory import RunError
+
+    return (ConfigError, UnknownGameError, RunError, CheckpointError, PoolError, NonFiniteError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

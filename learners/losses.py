@@ -1,0 +1,66 @@
+"""IMPALA's loss, per step; the learner does the masking and the sums."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.agent import Unroll
+from agents.batch import Batch
+from configs.train import LearnerConfig
+from learners.returns import VTrace, vtrace
+
+
+class ImpalaLoss(NamedTuple):
+    """Each [T, B]."""
+
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    """The policy's entropy itself, to be maximised."""
+    rho: Tensor
+    """pi / mu of the action taken, unclipped, detached."""
+    vtrace: VTrace
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    return logits - logits.logsumexp(-1, keepdim=True)
+
+
+def impala_loss(unroll: Unroll, batch: Batch, config: LearnerConfig) -> ImpalaLoss:
+    """Policy gradient with V-trace advantages, squared error to V-trace targets, and entropy.
+
+    policy_s = -log pi(a_s) A_s,  value_s = (v_s - V_s)^2 / 2,  entropy_s = -sum_a pi(a) log pi(a).
+    """
+    log_pi = log_probabilities(unroll.logits[:-1])
+    taken = batch.action.unsqueeze(-1)
+    log_pi_a = log_pi.gather(-1, taken).squeeze(-1)
+    log_mu_a = log_probabilities(batch.logits).gather(-1, taken).squeeze(-1)
+    log_rho = (log_pi_a - log_mu_a).detach()
+    value = unroll.value[:-1]
+    bound = config.reward_clip
+    targets = vtrace(
+        log_rho,
+        batch.reward.clamp(-bound, bound) if bound else batch.reward,
+        config.discount * batch.discount,
+        value.detach(),
+        unroll.value[-1].detach(),
+        config.rho_clip,
+        config.c_clip,
+        config.trace_lambda,
+    )
+    return ImpalaLoss(
+        policy=-log_pi_a * targets.advantages,
+        value=0.5 * (targets.targets - value) ** 2,
+        entropy=-(log_pi.exp() * log_pi).sum(-1),
+        rho=log_rho.exp(),
+        vtrace=targets,
+    )
+
+
+def explained_variance(prediction: Tensor, target: Tensor) -> Tensor:
+    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 is no better than a constant, NaN if target is one."""
+    variance = target.var(correction=0)
+    return torch.where(variance > 0, 1 - (target - prediction).var(correction=0) / variance, torch.nan)

@@ -1,0 +1,68 @@
+"""Scores of trained agents, as numbers and as films."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from actors.evaluator import Evaluation, evaluate, record_video
+from actors.pool import StopRequested
+from actors.resources import available_cores
+from agents.agent import Agent
+from configs.evaluate import EvaluateConfig
+from configs.train import TrainConfig
+from envs.registry import make_games
+from learners.checkpoint import Checkpoint, CheckpointError
+from learners.run_directory import RunDirectory, provenance
+from studies.progress import Progress
+
+
+def play_games(agent: Agent, config: TrainConfig, episodes: int, seed: int, stop: threading.Event) -> Evaluation:
+    """Whole games on all cores, with progress."""
+    cores = available_cores()
+    torch.set_num_threads(cores)
+    progress = Progress(f"evaluating {config.env.game}", episodes, unit="games")
+
+    def watch(done: int) -> None:
+        progress.update(done)
+        if stop.is_set():
+            raise StopRequested
+
+    try:
+        return evaluate(agent.cpu(), config.env.game, config.env.protocol, episodes, seed, cores, watch)
+    finally:
+        progress.close()
+
+
+def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any]:
+    """Plays with a run's weights; writes evaluation.json, and a film if asked for."""
+    directory = RunDirectory.open(Path(config.run_dir))
+    trained = directory.read_config()
+    checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
+    checkpoint = checkpoints.best() if config.checkpoint == "best" else checkpoints.newest()
+    agent = load_agent(trained, checkpoint)
+    frame = int(checkpoint.tensors["learner.counters"][0])
+    evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
+    result = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
+    result |= {"task": trained.task, **evaluation.summary(), "video": None}
+    if config.video:
+        path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
+        record_video(agent, trained.env.game, trained.env.protocol, config.seed, path)
+        result["video"] = str(path)
+    directory.write_json(directory.path / "evaluation.json", result | provenance())
+    return result
+
+
+def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
+    """The acting network of a checkpoint."""
+    games = make_games(config.env.game, config.env.protocol, num_envs=1)
+    agent = Agent(games.spec, config.agent.torso, config.agent.core_size)
+    games.close()
+    try:
+        agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint is of another network: {str(error).splitlines()[-1].strip()}") from None
+    return agent

@@ -1,0 +1,35 @@
+"""The list of games."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from envs.atari import atari_games, published_scores
+from envs.registry import GYMNASIUM_PREFIX, SMALL_GAMES
+
+COLUMNS = ("random", "human", "impala_shallow", "impala_deep")
+
+
+def list_games() -> list[dict[str, Any]]:
+    """Every game by name; scores are None where none are published."""
+    scores = published_scores()
+    nothing = dict.fromkeys(COLUMNS)
+    return [
+        {"game": game, "kind": "atari" if game not in SMALL_GAMES else "small"}
+        | (asdict(scores[game]) if game in scores else nothing)
+        for game in (*SMALL_GAMES, *atari_games())
+    ]
+
+
+def print_games() -> None:
+    table = Table(caption=f"IMPALA: at 200M frames. {GYMNASIUM_PREFIX}ID plays a registered Gymnasium environment.")
+    table.add_column("game")
+    for column in COLUMNS:
+        table.add_column(column.replace("_", " "), justify="right")
+    for row in list_games():
+        table.add_row(row["game"], *("" if row[column] is None else f"{row[column]:,.1f}" for column in COLUMNS))
+    Console().print(table)

@@ -1,0 +1,62 @@
+"""Progress for people: a live line on a terminal, a plain line a minute anywhere else."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+PLAIN_SECONDS = 60.0
+SPEED_WINDOW_SECONDS = 30.0
+
+
+class Progress:
+    """Counts `unit`s up to `total`, with speed, time left and a remark such as the mean return."""
+
+    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frames"):
+        self._label, self._total, self._unit = label, total, unit
+        self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), done)])
+        self._last_line = time.monotonic()
+        self._bar: RichProgress | None = None
+        if sys.stderr.isatty():
+            self._bar = RichProgress(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[remark]}"),
+                TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
+            )  # fmt: skip
+            self._row = self._bar.add_task(label, total=total, completed=done, remark="")
+            self._bar.start()
+
+    def update(self, done: int, remark: str = "") -> None:
+        now = time.monotonic()
+        self._recent.append((now, done))
+        while now - self._recent[0][0] > SPEED_WINDOW_SECONDS and len(self._recent) > 2:
+            self._recent.popleft()
+        if self._bar is not None:
+            self._bar.update(self._row, completed=done, remark=self._describe(done, remark))
+        elif now - self._last_line >= PLAIN_SECONDS:
+            self._last_line = now
+            print(f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _speed(self) -> float:
+        (start, before), (end, after) = self._recent[0], self._recent[-1]
+        return (after - before) / (end - start) if end > start else 0.0
+
+    def _describe(self, done: int, remark: str) -> str:
+        text = f"{done:,} / {self._total:,} {self._unit}, {self._speed():,.0f}/s"
+        return f"{text}, {remark}" if remark else text
+
+    def _time_left(self, done: int) -> str:
+        speed = self._speed()
+        if not speed:
+            return "unknown time"
+        minutes, seconds = divmod(math.ceil((self._total - done) / speed), 60)
+        return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
