@@ -38,7 +38,8 @@ def impala_loss(unroll: Unroll, batch: Batch, config: LearnerConfig) -> ImpalaLo
     taken = batch.action.unsqueeze(-1)
     log_pi_a = log_pi.gather(-1, taken).squeeze(-1)
     log_mu_a = log_probabilities(batch.logits).gather(-1, taken).squeeze(-1)
-    log_rho = (log_pi_a - log_mu_a).detach()
+    # Where an action was ignored the weight is 0, so v_s = V_s there: a truncated game bootstraps from its last value.
+    log_rho = (log_pi_a - log_mu_a).detach().masked_fill(~batch.valid, -torch.inf)
     value = unroll.value[:-1]
     bound = config.reward_clip
     targets = vtrace(

@@ -134,7 +134,8 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
             if learner.frame >= next_log:
                 next_log = (learner.frame // log_frames + 1) * log_frames
                 scalars = run.means.take() | run.episodes.metrics(pool.spec.frames_per_step)
-                writer.write(learner.frame, scalars | clock.take(learner.frame) | health_metrics(pool))
+                scalars |= clock.take(learner.frame) | {"charts/wall_seconds": run.elapsed}
+                writer.write(learner.frame, scalars | health_metrics(pool))
             score = run.episodes.mean_score
             progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
             if time.monotonic() - last_save >= 60 * config.run.checkpoint_minutes:

@@ -1,0 +1,34 @@
+PYTHON ?= python3.11
+TORCH ?= torch==2.13.0
+BIN = .venv/bin
+RUN_DIR ?= runs/pong-$(shell date +%Y%m%d-%H%M%S)
+FRAMES ?= 2_000_000
+
+.PHONY: setup train test test-slow lint clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+train: setup
+	$(BIN)/python launch.py train --game pong --frames $(FRAMES) --run-dir $(RUN_DIR)
+	@echo "look at it: $(BIN)/tensorboard --logdir $(RUN_DIR)"
+	@echo "film a game: $(BIN)/python launch.py evaluate --run-dir $(RUN_DIR) --episodes 5 --video"
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

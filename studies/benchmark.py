@@ -1,0 +1,199 @@
+"""How fast each part is alone, how fast training is, and so how much of the machine it uses."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from actors.resources import Resources, available_cores, choose_resources
+from actors.rollout import RolloutWorker, sample_actions
+from actors.trajectory import Collator
+from agents.agent import Agent
+from configs.benchmark import BenchmarkConfig
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
+from envs.frame_stack import FrameStack
+from envs.registry import make_games
+from envs.stream import EpisodeStream
+from learners.allocator import keep_freed_memory
+from learners.learner import Learner, choose_device
+from studies.training import train
+
+WARM_UP_SECONDS = 10.0
+ENDLESS = 10**12
+
+
+@dataclass(frozen=True)
+class Part:
+    """Core-seconds that a part of the work takes for one environment frame."""
+
+    name: str
+    seconds_per_frame: float
+
+    @property
+    def frames_per_second(self) -> float:
+        """What one core would do if it did nothing else."""
+        return 1 / self.seconds_per_frame
+
+
+def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, Any]:
+    """Each part alone, then training, one after the other on the same cores."""
+    keep_freed_memory()
+    training = TrainConfig(
+        env=EnvConfig(game=config.game),
+        agent=AgentConfig(torso=config.torso),
+        learner=LearnerConfig(unroll=config.unroll, batch_size=config.batch_size),
+        actors=ActorConfig(),
+        run=RunConfig(frames=ENDLESS, eval_episodes=0, log_frames=1),
+    )
+    cores = available_cores()
+    gpu = choose_device(training.learner.device).type == "cuda"
+    resources = choose_resources(training, cores, gpu)
+    each = config.seconds / 3
+    env = measure_env(training, resources, each)
+    inference = measure_inference(training, resources, each)
+    collate, learner = measure_learner(training, resources, each)
+    ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
+    trained = measure_training(training, config.seconds, stop)
+    return {
+        "game": config.game,
+        "torso": config.torso,
+        "unroll": config.unroll,
+        "batch_size": config.batch_size,
+        "cores": cores,
+        "actors": resources.num_actors,
+        "envs_per_actor": resources.envs_per_actor,
+        "learner_threads": resources.learner_threads,
+        "frames_per_second": trained["frames_per_second"],
+        "ceiling_frames_per_second": ceiling,
+        "efficiency": trained["frames_per_second"] / ceiling,
+        "env_frames_per_second": env.frames_per_second,
+        "inference_frames_per_second": inference.frames_per_second,
+        "learner_frames_per_second": 1 / (collate.seconds_per_frame + learner.seconds_per_frame),
+        "collate_share": collate.seconds_per_frame / (collate.seconds_per_frame + learner.seconds_per_frame),
+        "training": trained,
+    }
+
+
+def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> Part:
+    """Emulation and frame stacking under random actions."""
+    n = resources.envs_per_actor
+    stream = EpisodeStream(make_games(config.env.game, config.env.protocol, n), seed=0)
+    stack = FrameStack(stream.spec, n)
+    stack.push(stream.reset(), np.ones(n, dtype=bool))
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        result = stream.step(rng.integers(stream.spec.num_actions, size=n))
+        stack.push(result.frames, result.new_game)
+
+    part = Part("env", _seconds_per_call(step, seconds) / (n * stream.spec.frames_per_step))
+    stream.close()
+    return part
+
+
+def measure_inference(config: TrainConfig, resources: Resources, seconds: float) -> Part:
+    """The acting network and the draw of actions, on one thread."""
+    torch.set_num_threads(1)
+    n = resources.envs_per_actor
+    games = make_games(config.env.game, config.env.protocol, num_envs=1)
+    spec = games.spec
+    games.close()
+    agent = Agent(spec, config.agent.torso)
+    rng = np.random.default_rng(0)
+    observations = torch.from_numpy(rng.integers(255, size=(n, *spec.observation_shape), dtype=np.uint8))
+    first, state = torch.zeros(n, dtype=torch.bool), agent.initial_state(n)
+
+    @torch.inference_mode()
+    def step() -> None:
+        logits, _ = agent.act(observations, first, state)
+        sample_actions(logits.numpy(), rng)
+
+    return Part("inference", _seconds_per_call(step, seconds) / (n * spec.frames_per_step))
+
+
+def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -> tuple[Part, Part]:
+    """Collation (joining trajectories and rebuilding the stacks), and the rest of an update."""
+    torch.set_num_threads(resources.learner_threads)
+    worker = RolloutWorker(config, resources.envs_per_actor, seed=0)
+    learner = Learner(config, worker.spec)
+    collator = Collator(config.learner.batch_size)
+    worker.set_weights(learner.weights(), learner.version)
+    trajectory = worker.rollout()
+    worker.close()
+
+    def join() -> Any:
+        while not collator.ready:
+            collator.add(trajectory)
+        return collator.batch()
+
+    batch = join()
+    frames = batch.steps * worker.spec.frames_per_step
+
+    def collate() -> None:
+        join().observations()
+
+    def step() -> None:
+        learner.step(batch)
+        learner.weights()
+
+    stacking = _seconds_per_call(batch.observations, seconds / 5)
+    collating = _seconds_per_call(collate, seconds / 5)
+    stepping = _seconds_per_call(step, seconds) - stacking
+    threads = resources.learner_threads
+    return Part("collate", collating * threads / frames), Part("learner", stepping * threads / frames)
+
+
+def measure_training(config: TrainConfig, seconds: float, stop: threading.Event) -> dict[str, float]:
+    """`launch.py train` itself, without its warm-up: speed, and where the time went."""
+    ended = threading.Event()
+
+    def end_later() -> None:
+        stop.wait(WARM_UP_SECONDS + seconds)
+        ended.set()
+
+    with tempfile.TemporaryDirectory() as directory:
+        run_dir = Path(directory) / "run"
+        threading.Thread(target=end_later, daemon=True).start()
+        train(config.with_run(run_dir=str(run_dir)), ended)
+        lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    measured = [line for line in lines if line["charts/wall_seconds"] >= WARM_UP_SECONDS]
+    first, last = measured[0], measured[-1]
+    speed = (last["frame"] - first["frame"]) / (last["charts/wall_seconds"] - first["charts/wall_seconds"])
+    parts = [name for name in last if name.startswith("time/")]
+    shares = {name.removeprefix("time/"): float(np.mean([line[name] for line in measured])) for name in parts}
+    return {"frames_per_second": speed} | shares
+
+
+def _seconds_per_call(function: Callable[[], object], seconds: float) -> float:
+    function()
+    calls, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        function()
+        calls += 1
+    return elapsed / calls
+
+
+def print_table(result: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(title=f"{result['game']}, {result['torso']} torso, T {result['unroll']}, B {result['batch_size']}")
+    table.add_column("part")
+    table.add_column("frames/s", justify="right")
+    for name in ("env", "inference", "learner"):
+        table.add_row(f"{name} alone, one core", f"{result[f'{name}_frames_per_second']:,.0f}")
+    table.add_row(f"ceiling, {result['cores']} cores", f"{result['ceiling_frames_per_second']:,.0f}")
+    table.add_row("training", f"{result['frames_per_second']:,.0f}")
+    console.print(table)
+    console.print(f"efficiency {result['efficiency']:.2f}; collation is {result['collate_share']:.1%} of the learner's work")
+    shares = ", ".join(f"{k} {v:.0%}" for k, v in result["training"].items() if k != "frames_per_second")
+    console.print(f"time in training: {shares}")

@@ -1,0 +1,60 @@
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+
+from actors.evaluator import Evaluation, evaluate, record_video
+from actors.rollout import sample_actions
+from agents.agent import Agent
+from envs.registry import make_games
+
+COUNTER = "gym:tests.counter:Counter-v0"
+
+
+def make_agent(game, protocol="impala"):
+    return Agent(make_games(game, protocol, 1).spec, "shallow")
+
+
+def test_exactly_the_games_asked_for_are_played_whole():
+    done = []
+    result = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=21, seed=0, on_game=done.append)
+    assert len(result.scores) == len(result.steps) == 21
+    assert done == list(range(1, 22))
+    for score, steps in zip(result.scores, result.steps, strict=True):
+        assert score == steps * (steps + 1) / 2
+
+
+def test_short_games_are_not_favoured():
+    """Sixteen environments, one game each: the scores must be those of their first games, long ones included."""
+    lengths = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=16, seed=0).steps
+    assert max(lengths) == 9
+
+
+def test_summary_by_hand():
+    summary = Evaluation("pong", "impala", [1.0, 2.0, 6.0], [5, 5, 5]).summary()
+    assert summary["mean"] == 3.0
+    assert summary["median"] == 2.0
+    assert summary["standard_error"] == pytest.approx((7 / 3) ** 0.5)
+    assert summary["human_normalised"] == pytest.approx((3.0 + 20.7) / (14.6 + 20.7))
+    assert summary["protocol"] == "impala"
+    alone = Evaluation("catch", "impala", [1.0], [7]).summary()
+    assert alone["standard_error"] is None
+    assert alone["human_normalised"] is None
+
+
+def test_actions_follow_the_policy():
+    rng = np.random.default_rng(0)
+    probabilities = np.array([0.1, 0.6, 0.3])
+    actions = sample_actions(np.tile(np.log(probabilities), (20_000, 1)), rng)
+    assert np.bincount(actions) / 20_000 == pytest.approx(probabilities, abs=0.015)
+
+
+@pytest.mark.parametrize("game", ["catch", "breakout"])
+def test_a_video_is_written(tmp_path, game):
+    path = tmp_path / "videos" / "game.mp4"
+    record_video(make_agent(game), game, "impala", seed=0, path=path)
+    film = imageio.mimread(path, memtest=False)
+    assert len(film) >= 8
+    assert film[0].shape[0] >= 200
+    if game == "breakout":
+        assert film[0].shape == (210, 160, 3)
+        assert np.abs(film[0][..., 0].astype(int) - film[0][..., 2]).max() > 50  # In colour.

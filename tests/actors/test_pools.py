@@ -1,0 +1,156 @@
+"""Both pools against a game whose frames say what they are."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from actors.pool import PoolError, StopRequested
+from actors.ray_pool import RayPool
+from actors.resources import Resources
+from actors.serial_pool import SerialPool
+from actors.trajectory import COLUMN_AXIS, Collator
+from learners.learner import Learner
+
+COUNTER = "gym:tests.counter:Counter-v0"
+
+
+@pytest.fixture
+def make_pool(make_config):
+    pools = []
+
+    def make(kind, actors=1, **overrides):
+        config = make_config(pool=kind, **overrides)
+        resources = Resources(num_actors=actors, envs_per_actor=config.learner.batch_size, learner_threads=1)
+        pool = SerialPool(config) if kind == "serial" else RayPool(config, resources, threading.Event())
+        pools.append(pool)
+        learner = Learner(config, pool.spec)
+        pool.publish(learner.weights(), learner.version)
+        return pool, learner
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+@pytest.mark.parametrize("kind", ["serial", "ray"])
+def test_frames_rewards_ends_and_recurrent_state_agree_across_unroll_borders(make_pool, kind):
+    pool, learner = make_pool(kind, game=COUNTER, core_size=8, in_flight=1)
+    batches = [pool.next_batch() for _ in range(6)]
+    ends = {"terminated": 0, "truncated": 0}
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        observations = batch.observations().numpy()
+        step, number = observations[:, :, -1, 0, 0].astype(int) - 1, observations[:, :, -1, 20, 0]
+        for t, b in np.ndindex(*batch.action.shape):
+            if batch.valid[t, b]:
+                assert step[t + 1, b] == step[t, b] + 1
+                assert number[t + 1, b] == number[t, b]
+                assert batch.reward[t, b] == step[t + 1, b]
+                assert not batch.first[t + 1, b]
+                ended = t + 1 < len(batch.valid) and not batch.valid[t + 1, b]
+                if ended:
+                    terminates = number[t, b] % 2 == 0
+                    assert batch.discount[t, b] == (0.0 if terminates else 1.0)
+                    ends["terminated" if terminates else "truncated"] += 1
+            else:
+                assert step[t + 1, b] == 0
+                assert batch.first[t + 1, b]
+                assert batch.reward[t, b] == batch.discount[t, b] == 0.0
+                assert (observations[t + 1, b, :-1] == 0).all()
+        if following is not None:
+            assert np.array_equal(observations[-1], following.stack.numpy())
+            assert torch.equal(batch.first[-1], following.first[0])
+            state = batch.core_state
+            for t in range(len(batch.action)):
+                _, state = learner.agent.act(torch.from_numpy(observations[t]), batch.first[t], state)
+            assert torch.allclose(state, following.core_state, atol=1e-5)
+    assert min(ends.values()) > 2
+
+
+@pytest.mark.parametrize("kind", ["serial", "ray"])
+def test_rollouts_use_the_newest_weights_and_say_which(make_pool, kind):
+    pool, learner = make_pool(kind, in_flight=2)
+    assert pool.next_batch().version.tolist() == [0] * 4
+    pool.publish(learner.weights(), 7)
+    seen = [int(pool.next_batch().version[0]) for _ in range(4)]
+    assert seen[-1] == 7
+    assert seen == sorted(seen)
+    assert seen.count(0) <= 2  # No more than were under way.
+
+
+def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
+    def play(seed):
+        pool, _ = make_pool("serial", seed=seed)
+        return [pool.next_batch() for _ in range(5)]
+
+    ours, same, other = play(1), play(1), play(2)
+    for a, b in zip(ours, same, strict=True):
+        for name in COLUMN_AXIS:
+            assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
+
+
+def test_killed_actors_are_replaced_and_counted(make_pool):
+    pool, _ = make_pool("ray", actors=2)
+    pool.next_batch()
+    assert pool.health().alive == 2
+    workers = [p for p in psutil.Process().children(recursive=True) if "RolloutActor" in " ".join(p.cmdline())]
+    assert len(workers) == 2
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    for _ in range(10):
+        pool.next_batch()
+    health = pool.health()
+    assert health.restarted == 2
+    assert health.alive == 2
+    assert health.memory_bytes > 2**20
+
+
+def test_a_game_that_always_breaks_stops_with_its_cause(make_pool):
+    pool, _ = make_pool("ray", game="gym:tests.counter:Failing-v0")
+    with pytest.raises(PoolError, match="the joystick came off"):
+        pool.next_batch()
+
+
+def test_a_request_to_stop_ends_the_wait(make_config):
+    stop = threading.Event()
+    pool = RayPool(make_config(), Resources(1, 4, 1), stop)
+    try:
+        pool.publish(Learner(make_config(), pool.spec).weights(), 0)
+        stop.set()
+        with pytest.raises(StopRequested):
+            pool.next_batch()
+    finally:
+        pool.close()
+
+
+def test_a_resumed_ray_pool_plays_other_games_than_before(make_pool):
+    pool, _ = make_pool("ray")
+    first = pool.next_batch()
+    _, values = pool.state_dict()
+    pool.close()
+    again, _ = make_pool("ray")
+    again.load_state_dict({}, values)
+    assert not torch.equal(again.next_batch().frames, first.frames)
+
+
+def test_collation_keeps_every_column_once_and_in_order(make_pool):
+    pool, _ = make_pool("serial", batch_size=6)
+    trajectories = [pool._worker.rollout() for _ in range(4)]
+    for number, trajectory in enumerate(trajectories):
+        trajectory.version = number
+        trajectory.action[:] = np.arange(6) + 6 * number
+    collator, seen, versions = Collator(4), [], []
+    for trajectory in trajectories:
+        collator.add(trajectory)
+        while collator.ready:
+            batch = collator.batch()
+            seen += batch.action[0].tolist()
+            versions += batch.version.tolist()
+            assert batch.frames.shape == (5, 4, 1, 40, 40)
+    assert seen == list(range(24))
+    assert versions == [number for number in range(4) for _ in range(6)]

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+
+from agents.agent import Agent, flat_weights, load_flat_weights
+from agents.batch import Batch
+from agents.torsos import TORSOS, Torso
+from envs.frame_stack import FrameStack
+from envs.stream import EnvSpec
+
+SPEC = EnvSpec(num_actions=3, frame_shape=(1, 40, 40), stack=4, frames_per_step=4)
+
+
+def random_batch(spec=SPEC, time=6, batch=2, core_size=0, seed=0, valid=None):
+    generator = torch.Generator().manual_seed(seed)
+    pixels = lambda *shape: torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)  # noqa: E731
+    valid = torch.ones(time, batch, dtype=torch.bool) if valid is None else valid
+    first = torch.cat([torch.zeros(1, batch, dtype=torch.bool), ~valid])
+    return Batch(
+        stack=pixels(batch, *spec.observation_shape),
+        frames=pixels(time, batch, *spec.frame_shape),
+        first=first,
+        action=torch.randint(0, spec.num_actions, (time, batch), generator=generator),
+        reward=torch.randn(time, batch, generator=generator),
+        discount=valid.float(),
+        valid=valid,
+        logits=torch.randn(time, batch, spec.num_actions, generator=generator),
+        core_state=torch.randn(batch, 2 * core_size, generator=generator),
+        version=torch.zeros(batch, dtype=torch.long),
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rebuilt_observations_equal_the_acting_stacks(channels):
+    """Games that end at the first, last and neighbouring steps, with frames of one or several channels."""
+    spec = EnvSpec(3, (channels, 40, 40), stack=4, frames_per_step=1)
+    valid = torch.ones(6, 3, dtype=torch.bool)
+    valid[0, 0] = valid[2, 1] = valid[4, 1] = valid[5, 2] = False
+    batch = random_batch(spec, batch=3, valid=valid)
+    stack = FrameStack(spec, 3)
+    stack.array[:] = batch.stack.numpy()
+    expected = [stack.array.copy()]
+    for t in range(6):
+        expected.append(stack.push(batch.frames[t].numpy(), ~valid[t].numpy()).copy())
+    assert np.array_equal(batch.observations().numpy(), np.stack(expected))
+
+
+def test_observations_are_channels_last_in_memory():
+    observations = random_batch().observations().flatten(0, 1)
+    assert observations.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("core_size", [0, 8])
+def test_unrolling_equals_acting_step_by_step(core_size):
+    valid = torch.ones(6, 2, dtype=torch.bool)
+    valid[2, 0] = False
+    batch = random_batch(core_size=core_size, valid=valid)
+    agent = Agent(SPEC, "shallow", core_size)
+    unroll = agent.unroll(batch)
+    state = batch.core_state
+    for t, observation in enumerate(batch.observations()):
+        logits, state = agent.act(observation, batch.first[t], state)
+        assert torch.allclose(logits, unroll.logits[t], atol=1e-5)
+    assert unroll.value.shape == (7, 2)
+    assert unroll.features.shape == (7, 2, 256)
+
+
+def test_a_first_observation_forgets_the_recurrent_state():
+    agent = Agent(SPEC, "shallow", core_size=8)
+    observation = random_batch().observations()[0]
+    state = torch.randn(2, 16)
+    forgot, _ = agent.act(observation, torch.tensor([True, False]), state)
+    fresh, _ = agent.act(observation, torch.tensor([False, False]), torch.zeros(2, 16))
+    assert torch.equal(forgot[0], fresh[0])
+    assert not torch.equal(forgot[1], fresh[1])
+
+
+@pytest.mark.parametrize("name", TORSOS)
+@pytest.mark.parametrize("size", [40, 84])
+def test_torsos_take_bytes_and_tell_states_apart(name, size):
+    torch.manual_seed(0)
+    torso = Torso(name, (4, size, size))
+    pixels = torch.randint(0, 256, (16, 4, size, size), dtype=torch.uint8)
+    features = torso(pixels)
+    assert features.shape == (16, torso.num_features)
+    assert features.std(0).mean() > 0.01
+
+
+def test_published_shapes_of_the_torsos():
+    def shapes(name):
+        return [tuple(p.shape) for p in Torso(name, (4, 84, 84)).parameters() if p.ndim > 1]
+
+    assert shapes("shallow") == [(16, 4, 8, 8), (32, 16, 4, 4), (256, 32 * 9 * 9)]
+    assert shapes("nature") == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 64 * 7 * 7)]
+    assert len(shapes("deep")) == 3 * 5 + 1
+    assert shapes("deep")[-1] == (256, 32 * 11 * 11)
+
+
+def test_the_first_policy_is_nearly_uniform():
+    agent = Agent(SPEC, "nature")
+    probabilities = agent.unroll(random_batch()).logits.softmax(-1)
+    assert (probabilities - 1 / 3).abs().max() < 0.02
+
+
+def test_flat_weights_go_there_and_back():
+    source, target = Agent(SPEC, "shallow", 8), Agent(SPEC, "shallow", 8)
+    load_flat_weights(target, flat_weights(source))
+    for ours, theirs in zip(source.parameters(), target.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(ValueError, match="weights were given"):
+        load_flat_weights(Agent(SPEC, "shallow"), flat_weights(source))

@@ -1,0 +1,29 @@
+import threading
+
+import pytest
+
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
+
+
+@pytest.fixture
+def make_config(tmp_path):
+    """Builds a small serial config; keyword arguments override fields wherever they belong."""
+
+    def make(**overrides):
+        values = {
+            "game": "catch", "torso": "shallow", "batch_size": 4, "unroll": 5, "pool": "serial", "frames": 200,
+            "run_dir": str(tmp_path / "run"), "log_frames": 20, "eval_episodes": 0,
+        } | overrides  # fmt: skip
+        groups = {"env": EnvConfig, "agent": AgentConfig, "learner": LearnerConfig, "actors": ActorConfig, "run": RunConfig}
+        parts = {
+            name: kind(**{key: values.pop(key) for key in list(values) if key in kind.__dataclass_fields__})
+            for name, kind in groups.items()
+        }
+        return TrainConfig(**parts, **values)
+
+    return make
+
+
+@pytest.fixture
+def never():
+    return threading.Event()

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+
+from envs.atari import AtariGames, atari_games, published_scores
+from envs.frame_stack import FrameStack
+from envs.stream import EpisodeStream, episode_seed
+
+N = 3
+
+
+def make_stream(game, protocol="impala", seed=0, num_threads=1):
+    return EpisodeStream(AtariGames(game, protocol, N, num_threads), seed)
+
+
+def random_play(stream, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        yield stream.step(rng.integers(stream.spec.num_actions, size=stream.num_envs))
+
+
+def test_every_rom_is_listed_and_the_57_have_scores():
+    assert len(atari_games()) > 100
+    assert len(published_scores()) == 57
+    assert set(published_scores()) <= set(atari_games())
+    pong = published_scores()["pong"]
+    assert pong.human_normalised(pong.human) == 1.0
+    assert pong.human_normalised(pong.random) == 0.0
+
+
+def test_stacks_equal_the_envs_own_across_resets():
+    """One game at a time in ale-py's own stacking env, against ours built frame by frame."""
+    stream = EpisodeStream(AtariGames("breakout", "impala", 1), seed=0)
+    stack = FrameStack(stream.spec, 1)
+    reference = AtariVectorEnv("breakout", 1, stack_num=4, noop_max=30, use_fire_reset=False, reward_clipping=False)
+    rng = np.random.default_rng(0)
+    ours = stack.push(stream.reset(), np.array([True]))
+    theirs, _ = reference.reset(seed=np.array([episode_seed(0, 0, 0)]))
+    games = 0
+    for _ in range(600):
+        assert np.array_equal(ours, theirs)
+        action = rng.integers(4, size=1)
+        step = stream.step(action)
+        ours = stack.push(step.frames, step.new_game)
+        if step.new_game[0]:
+            games += 1
+            theirs, _ = reference.reset(seed=np.array([episode_seed(0, 0, games)]))
+        else:
+            theirs, *_ = reference.step(action)
+    assert games >= 2
+
+
+def test_life_loss_leaves_the_game_running_and_the_score_whole():
+    stream = make_stream("breakout")
+    stream.reset()
+    score = np.zeros(N)
+    lives_lost = np.zeros(N, dtype=int)
+    finished = 0
+    for step in random_play(stream, 700):
+        score += step.reward
+        lives_lost += step.first & ~step.new_game
+        for env, episode in zip(step.ended, step.episodes, strict=True):
+            assert episode.score == score[env]
+            assert lives_lost[env] == 4  # The fifth life is the game's end.
+            score[env], lives_lost[env] = 0.0, 0
+            finished += 1
+    assert finished >= 3
+
+
+def test_machado_plays_whole_games_with_all_actions():
+    stream = make_stream("breakout", "machado")
+    assert stream.spec.num_actions == 18
+    stream.reset()
+    for step in random_play(stream, 300):
+        assert not (step.first & ~step.new_game).any()
+        assert np.array_equal(step.discount == 0, ~step.valid | np.isin(np.arange(N), step.ended))
+
+
+def test_actions_stick_under_machado_alone():
+    """Without no-op starts a seed decides nothing but which actions stick."""
+    left_or_right = np.random.default_rng(0).integers(3, 5, size=50)
+
+    def film(seed):
+        games = AtariGames("breakout", "machado", 1)
+        games.reset(np.array([True]), np.array([seed]))
+        return np.stack([games.step(np.array([a]), np.array([True])).frames for a in left_or_right])
+
+    assert np.array_equal(film(1), film(1))
+    assert not np.array_equal(film(1), film(2))
+
+
+@pytest.mark.parametrize("protocol", ["impala", "machado"])
+def test_trajectories_depend_on_the_seed_and_on_nothing_else(protocol):
+    def film(seed, threads):
+        stream = make_stream("breakout", protocol, seed, threads)
+        stream.reset()
+        return np.stack([step.frames for step in random_play(stream, 200)])
+
+    first = film(1, threads=1)
+    assert np.array_equal(first, film(1, threads=2))
+    assert not np.array_equal(first, film(2, threads=1))
+
+
+@pytest.mark.parametrize("protocol", ["impala", "machado"])
+def test_a_restored_game_goes_on_frame_by_frame(protocol):
+    original = make_stream("breakout", protocol)
+    original.reset()
+    list(random_play(original, 250))
+    copy = make_stream("breakout", protocol, seed=9)
+    copy.load_state_dict(original.state_dict())
+    for ours, theirs in zip(random_play(original, 250, 1), random_play(copy, 250, 1), strict=True):
+        assert np.array_equal(ours.frames, theirs.frames)
+        assert np.array_equal(ours.first, theirs.first)
+        assert ours.episodes == theirs.episodes

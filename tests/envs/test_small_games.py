@@ -1,0 +1,79 @@
+import gymnasium
+import numpy as np
+import pytest
+
+from envs.catch import CELL, COLUMNS, ROWS, Catch
+from envs.gymnasium_games import GymnasiumGames
+from envs.registry import UnknownGameError, check_game
+from envs.stream import EpisodeStream
+
+ALL = np.ones(1, dtype=bool)
+
+
+def cells(frame):
+    return frame[0, ::CELL, ::CELL]
+
+
+def test_catch_by_hand():
+    games = Catch(1)
+    board = cells(games.reset(ALL, np.array([3]))[0])
+    ball, paddle = int(board[0].argmax()), int(board[ROWS - 1].argmax())
+    assert (board > 0).sum() == 2
+    for row in range(1, ROWS):
+        move = (1, -1, 0)[row % 3]
+        paddle = min(max(paddle + move, 0), COLUMNS - 1)
+        step = games.step(np.array([1 + move]), ALL)
+        board = cells(step.frames[0])
+        assert board[row, ball] == 255
+        assert board[ROWS - 1, paddle] > 0
+        assert step.terminated[0] == (row == ROWS - 1)
+        assert step.reward[0] == (0.0 if row < ROWS - 1 else 1.0 if ball == paddle else -1.0)
+
+
+def test_following_the_ball_is_optimal_and_staying_is_not():
+    def mean_score(policy):
+        stream = EpisodeStream(Catch(64), seed=0)
+        frames, scores = stream.reset(), []
+        for _ in range(40):
+            boards = frames[:, 0, ::CELL, ::CELL]
+            step = stream.step(policy(boards))
+            frames = step.frames
+            scores += [episode.score for episode in step.episodes]
+        return np.mean(scores)
+
+    def follow(boards):
+        ball = (boards[:, : ROWS - 1] == 255).any(1).argmax(1)
+        return 1 + np.sign(ball - boards[:, ROWS - 1].argmax(1))
+
+    assert mean_score(follow) == Catch.optimal_score
+    assert mean_score(lambda boards: np.ones(64, np.int64)) == pytest.approx(2 / COLUMNS - 1, abs=0.15)
+
+
+def test_gymnasium_images_are_resized_and_keep_their_colours():
+    class Colours(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (96, 120, 3), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.broadcast_to(np.array([10, 20, 30], np.uint8), (96, 120, 3)).copy(), {}
+
+    gymnasium.register("Colours-v0", Colours)
+    games = GymnasiumGames("Colours-v0", 2)
+    assert games.spec.observation_shape == (12, 84, 84)
+    frames = games.reset(np.ones(2, bool), np.zeros(2, int))
+    assert [np.unique(frames[0, c]).tolist() for c in range(3)] == [[10], [20], [30]]
+
+
+@pytest.mark.parametrize(("env_id", "what"), [("CartPole-v1", "observes"), ("Pendulum-v1", "actions")])
+def test_gymnasium_envs_that_cannot_be_played_say_why(env_id, what):
+    with pytest.raises(ValueError, match=what):
+        GymnasiumGames(env_id, 1)
+
+
+def test_unknown_games_get_the_nearest_name():
+    with pytest.raises(UnknownGameError, match="did you mean breakout"):
+        check_game("brekout")
+    with pytest.raises(UnknownGameError, match="launch.py games"):
+        check_game("xqzzz")
+    with pytest.raises(UnknownGameError, match="unknown game 'gym:Nothing-v9'"):
+        check_game("gym:Nothing-v9")

@@ -1,0 +1,98 @@
+import json
+import os
+import pickle
+
+import pytest
+import torch
+
+from learners import checkpoint as module
+from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint, write_atomically
+
+
+def make(value):
+    return Checkpoint({"a.x": torch.full((3,), float(value)), "b": torch.tensor(7)}, {"text": "é", "list": [1, 2.5]})
+
+
+def test_everything_comes_back(tmp_path):
+    directory = CheckpointDirectory(tmp_path, keep=2)
+    path = directory.save(make(1), frame=10, is_best=False)
+    loaded = read_checkpoint(path)
+    assert loaded.values == make(1).values
+    assert loaded.group("a")["x"].tolist() == [1.0, 1.0, 1.0]
+    assert loaded.tensors["b"].item() == 7
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path):
+    directory = CheckpointDirectory(tmp_path, keep=2)
+    for frame in (5, 10, 200, 1000):
+        directory.save(make(frame), frame, is_best=frame == 10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best.safetensors", "frame_000000000200.safetensors", "frame_000000001000.safetensors",
+    ]  # fmt: skip
+    assert directory.newest().group("a")["x"][0] == 1000
+    assert directory.best().group("a")["x"][0] == 10
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_a_damaged_newest_gives_way_to_the_one_before(tmp_path, size, caplog):
+    directory = CheckpointDirectory(tmp_path, keep=2)
+    directory.save(make(1), 1, is_best=False)
+    path = directory.save(make(2), 2, is_best=False)
+    os.truncate(path, size % path.stat().st_size)
+    assert directory.newest().group("a")["x"][0] == 1
+    assert "damaged" in caplog.text
+
+
+def test_nothing_usable_is_an_error_that_says_so(tmp_path):
+    directory = CheckpointDirectory(tmp_path, keep=2)
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        directory.newest()
+    path = directory.save(make(1), 1, is_best=False)
+    os.truncate(path, 20)
+    with pytest.raises(CheckpointError, match="damaged"):
+        directory.newest()
+
+
+def test_other_kinds_of_files_are_refused_and_not_executed(tmp_path):
+    from safetensors.torch import save_file
+
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.ones(1)}, foreign)
+    with pytest.raises(CheckpointError, match="not a Hindcast checkpoint"):
+        read_checkpoint(foreign)
+    save_file({"x": torch.ones(1)}, foreign, {"format": module.FORMAT, "values": "{not json"})
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(foreign)
+
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    hostile = tmp_path / "hostile.safetensors"
+    hostile.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(hostile)
+    torch.save({"x": Bomb()}, hostile)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(hostile)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full_disk(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_values_are_plain_json(tmp_path):
+    with pytest.raises(TypeError):
+        CheckpointDirectory(tmp_path, keep=1).save(Checkpoint({}, {"x": object()}), 1, is_best=False)
+    assert json.dumps(make(1).values)

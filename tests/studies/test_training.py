@@ -1,0 +1,144 @@
+"""Whole runs: determinism, interruption, learning, and a short real one through Ray."""
+
+import json
+import math
+import threading
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from configs.train import ActorConfig, LearnerConfig
+from learners.checkpoint import read_checkpoint
+from learners.learner import Learner, NonFiniteError
+from studies.evaluation import load_agent
+from studies.training import train
+
+CATCH = {
+    "game": "catch", "torso": "shallow", "unroll": 20, "batch_size": 8, "frames": 120_000, "log_frames": 2000,
+    "learning_rate": 1e-3, "eval_episodes": 200,
+}  # fmt: skip
+"""Learnt from a random score of -0.75 in half a minute on one core."""
+
+
+def stop_after(updates, monkeypatch):
+    """A request to stop that comes when the learner has made so many updates."""
+    stop = threading.Event()
+    step = Learner.step
+
+    def counting(self, batch):
+        metrics = step(self, batch)
+        if self.version == updates:
+            stop.set()
+        return metrics
+
+    monkeypatch.setattr(Learner, "step", counting)
+    return stop
+
+
+def newest(config):
+    return read_checkpoint(max((config.run_path / "checkpoints").glob("frame_*")))
+
+
+def comparable(checkpoint):
+    """All that a checkpoint holds but the seconds it took."""
+    return {k: v for k, v in checkpoint.values.items() if k != "elapsed"}
+
+
+def metrics_without_times(config):
+    lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
+    vary = ("time/", "memory/", "charts/frames_per_second", "charts/wall_seconds")
+    return [{k: v for k, v in line.items() if not k.startswith(vary)} for line in lines]
+
+
+def assert_same_run(one, other):
+    ours, theirs = newest(one), newest(other)
+    assert ours.tensors.keys() == theirs.tensors.keys()
+    for name in ours.tensors:
+        assert torch.equal(ours.tensors[name], theirs.tensors[name]), name
+    assert comparable(ours) == comparable(theirs)
+    assert metrics_without_times(one) == metrics_without_times(other)
+
+
+def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
+    ours, same = (make_config(run_dir=str(tmp_path / name)) for name in ("one", "two"))
+    train(ours, never)
+    train(same, never)
+    assert_same_run(ours, same)
+    other = make_config(run_dir=str(tmp_path / "three"), seed=2)
+    train(other, never)
+    assert not torch.equal(newest(ours).tensors["learner.parameter.agent.policy.weight"],
+                           newest(other).tensors["learner.parameter.agent.policy.weight"])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "game",
+    [
+        {"game": "catch", "core_size": 8},
+        {"game": "gym:tests.counter:Counter-v0"},
+        {"game": "breakout", "protocol": "machado", "frames": 1600, "log_frames": 160},
+    ],
+)
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(make_config, tmp_path, never, monkeypatch, game):
+    whole = make_config(run_dir=str(tmp_path / "whole"), **game)
+    train(whole, never)
+    broken = make_config(run_dir=str(tmp_path / "broken"), **game)
+    for updates in (3, 7):
+        with monkeypatch.context() as patch:
+            assert train(broken, stop_after(updates, patch)) is None
+        broken = broken.with_run(resume=True)
+    assert train(broken, never) is not None
+    assert_same_run(whole, broken)
+    events = EventAccumulator(str(broken.run_path))
+    events.Reload()
+    assert [e.step for e in events.Scalars("losses/total")] == [line["frame"] for line in metrics_without_times(broken)]
+
+
+def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkeypatch):
+    config = make_config(checkpoint_minutes=1e-9)
+    step = Learner.step
+
+    def poisoned(self, batch):
+        if self.version == 4:
+            batch.reward[0, 0] = math.nan
+        return step(self, batch)
+
+    monkeypatch.setattr(Learner, "step", poisoned)
+    with pytest.raises(NonFiniteError, match="policy loss is nan at update 5"):
+        train(config, never)
+    assert newest(config).tensors["learner.counters"].tolist() == [80, 4]
+
+
+@pytest.mark.parametrize("pool", ["serial", "ray"])
+def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool):
+    result = train(make_config(pool=pool, **CATCH), never)
+    assert result["evaluation"]["mean"] > 0.9
+    assert result["training_return"] > 0.8
+
+
+def test_a_short_real_atari_run_through_ray(make_config, never):
+    config = make_config(game="pong", torso="nature", pool="ray", frames=4000, batch_size=8, log_frames=800,
+                         unroll=10, eval_episodes=1)  # fmt: skip
+    result = train(config, never)
+    on_disk = json.loads((config.run_path / "result.json").read_text())
+    assert on_disk == json.loads(json.dumps(result))
+    assert on_disk["frames"] == 4160  # Whole batches: 13 of 320 frames.
+    assert on_disk["protocol"] == on_disk["evaluation"]["protocol"] == "impala"
+    assert -21 <= on_disk["evaluation"]["scores"][0] <= 21
+    assert on_disk["human_normalised"] == pytest.approx((on_disk["evaluation"]["mean"] + 20.7) / 35.3)
+    lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["frame"] for line in lines] == [960, 1600, 2560, 3200, 4160]
+    for name in ("losses/total", "policy/entropy", "vtrace/rho", "policy/lag", "time/wait", "time/actor_env",
+                 "charts/frames_per_second", "actors/alive", "memory/actors_mb"):  # fmt: skip
+        assert name in lines[-1], name
+    load_agent(config, newest(config))
+
+
+def test_presets():
+    from configs.train import PRESETS
+
+    paper = PRESETS["paper"].learner
+    assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (32, 20, 6e-4, 0.01, 40)
+    assert (paper.discount, paper.value_cost, paper.entropy_cost, paper.rmsprop_decay) == (0.99, 0.5, 0.01, 0.99)
+    assert PRESETS["default"].learner == LearnerConfig()
+    assert PRESETS["default"].actors == ActorConfig()
