@@ -31,7 +31,6 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
     config = parse_train(arguments)
     from studies.training import train as run_training
 
-    print(f"run directory: {config.run_path}\nwatch it with: tensorboard --logdir {config.run_path}", flush=True)
     result = run_training(config, stop)
     if result is None:
         print(f"stopped and saved; continue with: launch.py train --run-dir {config.run_path} --resume")
@@ -122,7 +121,8 @@ def _one_line(framed: str, command: str) -> str:
         if line.startswith("──"):
             break
         body.append(line)
-    return f"{' '.join(body).strip()} (launch.py {command} --help explains every flag)"
+    message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
+    return f"{message} (launch.py {command} --help explains every flag)"
 
 
 def print_evaluation(evaluation: dict[str, Any]) -> None:
@@ -177,12 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def expected_errors() -> tuple[type[Exception], ...]:
     """Mistakes and mishaps whose message says all; anything else is a bug and shows its traceback."""
     from actors.pool import PoolError
-    from envs.registry import UnknownGameError
+    from envs.stream import GameError
     from learners.checkpoint import CheckpointError
     from learners.learner import NonFiniteError
     from learners.run_directory import RunError
 
-    return (ConfigError, UnknownGameError, RunError, CheckpointError, PoolError, NonFiniteError)
+    return (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class PoolError(RuntimeError):
     """The actors cannot go on; the message says why."""
 
 
-class StopRequested(Exception):  # noqa: N818
+class StopRequested(Exception):
     """The person at the keyboard, or the system, wants the run to end."""
 
 

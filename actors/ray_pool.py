@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +32,13 @@ from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
 from agents.batch import Batch
 from configs.train import TrainConfig
-from envs.registry import make_games
+from envs.registry import game_spec
 
 log = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.5
+CONNECT_SECONDS = 5.0
 MAX_FAILURES = 3
 """Failures of one actor in a row, without a trajectory between them, after which the cause is not bad luck."""
 STORE_BYTES = 512 * 2**20
@@ -63,10 +68,9 @@ class RayPool:
         self._config = config
         self._resources = resources
         self._stop = stop
-        games = make_games(config.env.game, config.env.protocol, num_envs=1)
-        self.spec = games.spec
-        games.close()
-        start_ray(config.actors.ray_address, resources.num_actors)
+        self.spec = game_spec(config.env.game, config.env.protocol)
+        with _keeping_sigterm():
+            start_ray(config.actors.ray_address, resources.num_actors)
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
@@ -169,8 +173,11 @@ class RayPool:
 def start_ray(address: str, num_actors: int) -> None:
     """Joins the cluster at `address`, or starts a local one that only this machine can reach and that ends with us."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray runs workers at niceness 15, where any other load on the machine starves them.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
+        _check_reachable(address)
         excludes = [".venv", ".git", "runs", "results", "*.mp4"]
         try:
             ray.init(address, runtime_env={"working_dir": str(ROOT), "excludes": excludes}, **common)
@@ -187,3 +194,23 @@ def start_ray(address: str, num_actors: int) -> None:
         _node_ip_address="127.0.0.1",
         **common,
     )
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _check_reachable(address: str) -> None:
+    """Raises PoolError where nothing listens: Ray itself would go on trying for more than ten minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise PoolError(f"cannot join Ray at {address}: {error.strerror or error}") from None

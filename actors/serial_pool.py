@@ -52,4 +52,3 @@ class SerialPool:
 
     def close(self) -> None:
         self._worker.close()
-

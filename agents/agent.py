@@ -11,8 +11,9 @@ from agents.batch import Batch
 from agents.torsos import Torso, orthogonal
 from envs.stream import EnvSpec
 
-POLICY_GAIN = 0.01
-"""Small, so that the first policy is nearly uniform."""
+HEAD_GAIN = 0.01
+"""Small, so that the first policy is nearly uniform and the first values are nearly 0: wild ones give gradients in the
+hundreds that can kill the torso's units before anything is learnt."""
 
 
 class Unroll(NamedTuple):
@@ -39,8 +40,8 @@ class Agent(nn.Module):
         head_inputs = core_size or self.torso.num_features
         self.policy = nn.Linear(head_inputs, spec.num_actions)
         self.value = nn.Linear(head_inputs, 1)
-        orthogonal(self.policy, POLICY_GAIN)
-        orthogonal(self.value, 1.0)
+        orthogonal(self.policy, HEAD_GAIN)
+        orthogonal(self.value, HEAD_GAIN)
         if self.core is not None:
             orthogonal(self.core, 1.0)
 

@@ -87,7 +87,7 @@ class Torso(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 orthogonal(module, RELU_GAIN)
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
         return F.relu(self.linear(self.convs(pixels.float()).flatten(1)))

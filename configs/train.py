@@ -120,8 +120,7 @@ class TrainConfig:
         frames_per_update = self.learner.unroll * self.learner.batch_size
         if self.run.frames < frames_per_update:
             raise ConfigError(
-                f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps"
-                " (--unroll times --batch-size)"
+                f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps (--unroll times --batch-size)"
             )
 
     @property
@@ -139,8 +138,7 @@ class TrainConfig:
     def check_resumes(self, started: TrainConfig) -> None:
         """Raises ConfigError if a run begun with `started` cannot be continued with this config."""
         ours, theirs = (
-            {key: value for key, value in _flatten(config.to_dict()) if key[-1] not in _RESUMABLE}
-            for config in (self, started)
+            {key: value for key, value in _flatten(config.to_dict()) if key[-1] not in _RESUMABLE} for config in (self, started)
         )
         for key in ours:
             if ours[key] != theirs[key]:

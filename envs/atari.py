@@ -91,7 +91,7 @@ class AtariGames:
             use_fire_reset=False,
         )
         self.spec = EnvSpec(
-            num_actions=int(self._env.single_action_space.n),
+            num_actions=len(self._env.ale.get_action_set()),
             frame_shape=SCREEN if for_video else (1, 84, 84),
             stack=STACK,
             frames_per_step=FRAMES_PER_STEP,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 from PIL import Image
 
-from envs.stream import EnvSpec, RawStep
+from envs.stream import EnvSpec, GameError, RawStep
 
 STACK = 4
 SIZE = 84
@@ -26,12 +24,15 @@ class GymnasiumGames:
 
     def __init__(self, env_id: str, num_envs: int):
         self.num_envs = num_envs
-        self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
+        try:
+            self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
+        except (gymnasium.error.Error, ImportError) as error:
+            raise GameError(f"{env_id} cannot be made: {error}") from None
         observations, actions = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(actions, gymnasium.spaces.Discrete) or actions.n > MAX_ACTIONS or actions.start != 0:
-            raise ValueError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
-        if not _is_image(observations):
-            raise ValueError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
+            raise GameError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
+        if not isinstance(observations, gymnasium.spaces.Box) or not _is_image(observations):
+            raise GameError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
         shape = observations.shape
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
@@ -65,7 +66,5 @@ class GymnasiumGames:
         return image.transpose(2, 0, 1)
 
 
-def _is_image(space: gymnasium.Space[Any]) -> bool:
-    if not isinstance(space, gymnasium.spaces.Box) or space.dtype != np.uint8:
-        return False
-    return len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[2] in (1, 3, 4))
+def _is_image(space: gymnasium.spaces.Box) -> bool:
+    return space.dtype == np.uint8 and (len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[2] in (1, 3, 4)))

@@ -9,19 +9,15 @@ import gymnasium
 from envs.atari import AtariGames, atari_games
 from envs.catch import Catch
 from envs.gymnasium_games import GymnasiumGames
-from envs.stream import Games
+from envs.stream import EnvSpec, GameError, Games
 
 SMALL_GAMES = ("catch",)
 GYMNASIUM_PREFIX = "gym:"
 """`gym:CarRacing-v3` plays the registered Gymnasium environment `CarRacing-v3`."""
 
 
-class UnknownGameError(ValueError):
-    pass
-
-
 def check_game(name: str) -> None:
-    """Raises UnknownGameError, with the nearest names, if there is no such game."""
+    """Raises GameError, with the nearest names, if there is no such game."""
     if name.startswith(GYMNASIUM_PREFIX):
         env_id = name.removeprefix(GYMNASIUM_PREFIX)
         known: tuple[str, ...] = tuple(gymnasium.registry)
@@ -32,7 +28,7 @@ def check_game(name: str) -> None:
     if not found:
         near = difflib.get_close_matches(env_id.lower().replace("-", "_"), known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`launch.py games` lists them"
-        raise UnknownGameError(f"unknown game '{name}'; {hint}")
+        raise GameError(f"unknown game '{name}'; {hint}")
 
 
 def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, for_video: bool = False) -> Games:
@@ -43,3 +39,10 @@ def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, fo
     if name == "catch":
         return Catch(num_envs)
     return AtariGames(name, protocol, num_envs, num_threads, for_video)
+
+
+def game_spec(name: str, protocol: str) -> EnvSpec:
+    """What `make_games` of the same arguments would play."""
+    games = make_games(name, protocol, num_envs=1)
+    games.close()
+    return games.spec

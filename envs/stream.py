@@ -32,6 +32,10 @@ class EnvSpec:
         return (channels * self.stack, height, width)
 
 
+class GameError(ValueError):
+    """A game that does not exist or cannot be played; the message says why."""
+
+
 class Games(Protocol):
     """N games stepped together, without any rule for what follows an end."""
 

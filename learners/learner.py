@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.losses import explained_variance, impala_loss
 from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step
-
 
 ROUNDING = 1e-4
 """What rounding alone can add to an importance weight of 1."""
@@ -32,14 +30,13 @@ class Learner:
         self._config = config.learner
         self._total_frames = config.run.frames
         self._frames_per_step = spec.frames_per_step
-        self._constants = RMSPropConstants(
-            self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm
-        )
+        self._constants = RMSPropConstants(self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm)
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.core_size).to(self.device)
         self.task = TASKS[config.task]().to(self.device)
-        self._names, self._parameters = zip(*self._named_parameters().items(), strict=True)
+        named = self._named_parameters()
+        self._names, self._parameters = list(named), list(named.values())
         start = self._config.rmsprop_initial_moment
         self._moments = [torch.full_like(parameter, start) for parameter in self._parameters]
         self.frame = 0
@@ -61,7 +58,7 @@ class Learner:
             "auxiliary": (auxiliary.loss * auxiliary.mask).sum(),
         }
         total = torch.stack(list(losses.values())).sum()
-        gradients = torch.autograd.grad(total, self._parameters)
+        gradients = list(torch.autograd.grad(total, self._parameters))
         norm = global_norm(gradients)
         learning_rate = annealed(config.learning_rate, self.frame, self._total_frames)
         count = valid.sum()
@@ -73,9 +70,7 @@ class Learner:
             "vtrace/clipped_fraction": ((main.rho > config.rho_clip + ROUNDING) & valid).sum() / count,
             "vtrace/advantage": (main.vtrace.advantages.abs() * valid).sum() / count,
             "value/mean": (unroll.value[:-1].detach() * valid).sum() / count,
-            "value/explained_variance": explained_variance(
-                unroll.value[:-1].detach()[valid], main.vtrace.targets[valid]
-            ),
+            "value/explained_variance": explained_variance(unroll.value[:-1].detach()[valid], main.vtrace.targets[valid]),
             "optimiser/gradient_norm": norm,
             "policy/lag": lag.mean(),
             "policy/lag_max": lag.max(),
@@ -121,7 +116,7 @@ class Learner:
             for name, parameter in module.named_parameters()
         }
 
-    def _culprit(self, losses: dict[str, Tensor], gradients: Any) -> str:
+    def _culprit(self, losses: dict[str, Tensor], gradients: list[Tensor]) -> str:
         where = f"at update {self.version + 1}, frame {self.frame}"
         for name, loss in losses.items():
             if not loss.isfinite():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +15,15 @@ class RMSPropConstants:
     clip_norm: float
 
 
-def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+def global_norm(gradients: list[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
 @torch.no_grad()
 def rmsprop_step(
-    parameters: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    moments: Sequence[Tensor],
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    moments: list[Tensor],
     learning_rate: float,
     norm: Tensor,
     constants: RMSPropConstants,

@@ -23,7 +23,7 @@ from agents.agent import Agent
 from configs.benchmark import BenchmarkConfig
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack
-from envs.registry import make_games
+from envs.registry import game_spec, make_games
 from envs.stream import EpisodeStream
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
@@ -106,9 +106,7 @@ def measure_inference(config: TrainConfig, resources: Resources, seconds: float)
     """The acting network and the draw of actions, on one thread."""
     torch.set_num_threads(1)
     n = resources.envs_per_actor
-    games = make_games(config.env.game, config.env.protocol, num_envs=1)
-    spec = games.spec
-    games.close()
+    spec = game_spec(config.env.game, config.env.protocol)
     agent = Agent(spec, config.agent.torso)
     rng = np.random.default_rng(0)
     observations = torch.from_numpy(rng.integers(255, size=(n, *spec.observation_shape), dtype=np.uint8))

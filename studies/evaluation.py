@@ -14,7 +14,7 @@ from actors.resources import available_cores
 from agents.agent import Agent
 from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
-from envs.registry import make_games
+from envs.registry import game_spec
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.run_directory import RunDirectory, provenance
 from studies.progress import Progress
@@ -46,7 +46,7 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
     agent = load_agent(trained, checkpoint)
     frame = int(checkpoint.tensors["learner.counters"][0])
     evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
-    result = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
+    result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
     result |= {"task": trained.task, **evaluation.summary(), "video": None}
     if config.video:
         path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
@@ -58,9 +58,7 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
 
 def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
     """The acting network of a checkpoint."""
-    games = make_games(config.env.game, config.env.protocol, num_envs=1)
-    agent = Agent(games.spec, config.agent.torso, config.agent.core_size)
-    games.close()
+    agent = Agent(game_spec(config.env.game, config.env.protocol), config.agent.torso, config.agent.core_size)
     try:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
     except RuntimeError as error:

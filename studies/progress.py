@@ -40,7 +40,11 @@ class Progress:
             self._bar.update(self._row, completed=done, remark=self._describe(done, remark))
         elif now - self._last_line >= PLAIN_SECONDS:
             self._last_line = now
-            print(f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left", file=sys.stderr, flush=True)
+            print(
+                f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def close(self) -> None:
         if self._bar is not None:

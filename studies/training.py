@@ -19,6 +19,7 @@ from actors.pool import ActorPool, PoolError, PoolReport, StopRequested
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from configs.train import TrainConfig
+from envs.registry import game_spec
 from learners.allocator import keep_freed_memory
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.learner import Learner, choose_device
@@ -73,12 +74,14 @@ class TrainingRun:
 
 def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
     """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that."""
+    game_spec(config.env.game, config.env.protocol)  # A game that cannot be played must not leave a directory behind.
     if config.run.resume:
         directory = RunDirectory.open(config.run_path)
         checkpoint = directory.checkpoints(config.run.keep_checkpoints).newest()
         directory.write_config(config)
     else:
         directory, checkpoint = RunDirectory.create(config), None
+    print(f"run directory: {directory.path}\nwatch it with: tensorboard --logdir {directory.path}", flush=True)
     keep_freed_memory()
     device = choose_device(config.learner.device)
     resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")

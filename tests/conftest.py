@@ -14,7 +14,13 @@ def make_config(tmp_path):
             "game": "catch", "torso": "shallow", "batch_size": 4, "unroll": 5, "pool": "serial", "frames": 200,
             "run_dir": str(tmp_path / "run"), "log_frames": 20, "eval_episodes": 0,
         } | overrides  # fmt: skip
-        groups = {"env": EnvConfig, "agent": AgentConfig, "learner": LearnerConfig, "actors": ActorConfig, "run": RunConfig}
+        groups = {
+            "env": EnvConfig,
+            "agent": AgentConfig,
+            "learner": LearnerConfig,
+            "actors": ActorConfig,
+            "run": RunConfig,
+        }
         parts = {
             name: kind(**{key: values.pop(key) for key in list(values) if key in kind.__dataclass_fields__})
             for name, kind in groups.items()

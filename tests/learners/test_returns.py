@@ -57,9 +57,7 @@ def test_vtrace_by_hand():
     # delta_0 = 1 (1 + 1/2 * 2 - 1) = 1, v_0 = 1 + 1 + 1/2 * 1 * 3/2 = 11/4
     # A_1 = 1/2 (3 + 1/2 * 4 - 2) = 3/2, A_0 = 1 (1 + 1/2 * 7/2 - 1) = 7/4
     column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
-    result = vtrace(
-        column(2.0, 0.5).log(), column(1.0, 3.0), column(0.5, 0.5), column(1.0, 2.0), bootstrap=torch.tensor([4.0])
-    )
+    result = vtrace(column(2.0, 0.5).log(), column(1.0, 3.0), column(0.5, 0.5), column(1.0, 2.0), bootstrap=torch.tensor([4.0]))
     assert result.targets[:, 0].tolist() == pytest.approx([2.75, 3.5])
     assert result.advantages[:, 0].tolist() == pytest.approx([1.75, 1.5])
 

@@ -138,7 +138,13 @@ def test_presets():
     from configs.train import PRESETS
 
     paper = PRESETS["paper"].learner
-    assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (32, 20, 6e-4, 0.01, 40)
+    assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (
+        32,
+        20,
+        6e-4,
+        0.01,
+        40,
+    )
     assert (paper.discount, paper.value_cost, paper.entropy_cost, paper.rmsprop_decay) == (0.99, 0.5, 0.01, 0.99)
     assert PRESETS["default"].learner == LearnerConfig()
     assert PRESETS["default"].actors == ActorConfig()

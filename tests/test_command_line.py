@@ -1,0 +1,185 @@
+"""The command line: its mistakes, its interruptions, its lists."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import launch
+
+ROOT = Path(launch.__file__).parent
+TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """The command line takes over the signals of its process; a test gives them back."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return tmp_path / "run"
+
+
+def mistake(capsys, *arguments):
+    """Runs a command that must be refused; returns its one line of complaint."""
+    assert launch.main(list(map(str, arguments))) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("launch.py: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def snapshot(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--game", "brekout"], "did you mean breakout"),
+        (["--game", "gym:CartPole-v1"], "only uint8 images"),
+        (["--game", "gym:Pendulum-v1"], "only Discrete"),
+        (["--nonsense", "1"], "--nonsense"),
+        (["--frames", "0"], "--frames must be positive, not 0"),
+        (["--frames", "-3"], "--frames must be positive, not -3"),
+        (["--frames", "many"], "--frames.*'many'"),
+        (["--frames", "100"], "less than one batch of 160 steps"),
+        (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
+        (["--learning-rate", "-1"], "--learning-rate must be positive"),
+        (["--discount", "1"], r"--discount must lie in \[0, 1\)"),
+        (["--trace-lambda", "2"], r"--trace-lambda must lie in \[0, 1\]"),
+        (["--num-actors", "-1"], "--num-actors must not be negative"),
+        (["--torso", "huge"], "invalid choice 'huge'"),
+        (["--task", "magic"], "invalid choice 'magic'"),
+        (["--preset", "mine"], "invalid choice 'mine'"),
+        (["--resume"], "holds no run"),
+        (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),
+    ],
+)
+def test_mistakes_in_training(capsys, run_dir, arguments, complaint):
+    assert re.search(complaint, mistake(capsys, "train", "--run-dir", run_dir, *arguments))
+    assert "--ray-address" in arguments or not run_dir.exists()
+
+
+def test_unknown_commands_and_no_command(capsys):
+    assert "there is train, evaluate" in mistake(capsys, "fly")
+    assert launch.main([]) == 2
+    assert launch.main(["--help"]) == 0
+    assert "benchmark" in capsys.readouterr().out
+
+
+def test_a_directory_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write" in mistake(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
+
+
+def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
+    (tmp_path / "thesis.tex").write_text("irreplaceable")
+    assert "not a run" in mistake(capsys, "train", "--run-dir", tmp_path, *TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_life_of_a_run(capsys, run_dir):
+    assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "3"]) == 0
+    assert "3 games: mean" in capsys.readouterr().out
+    before = snapshot(run_dir)
+
+    assert "already holds a run" in mistake(capsys, "train", "--run-dir", run_dir, *TINY)
+    assert "--torso shallow; it cannot resume with deep" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--torso", "deep"
+    )
+    assert "--game catch; it cannot resume with pong" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--game", "pong"
+    )
+    assert snapshot(run_dir) == before
+
+    assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]) == 0
+    assert json.loads((run_dir / "result.json").read_text())["frames"] == 600
+    capsys.readouterr()
+
+    assert launch.main(["evaluate", "--run-dir", str(run_dir), "--episodes", "4", "--video", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["scores"]) == 4
+    assert result["frame"] == 600
+    assert Path(result["video"]).stat().st_size > 0
+
+    for checkpoint in (run_dir / "checkpoints").glob("frame_*"):
+        os.truncate(checkpoint, 50)
+    before = snapshot(run_dir)
+    assert "damaged" in mistake(capsys, "train", "--run-dir", run_dir, "--resume")
+    assert "damaged" in mistake(capsys, "evaluate", "--run-dir", run_dir)
+    (run_dir / "config.json").write_text('{"config": {"task": "rm -rf"}}')
+    assert "config.json is damaged" in mistake(capsys, "train", "--run-dir", run_dir, "--resume")
+    (run_dir / "config.json").write_bytes(before[run_dir / "config.json"])
+    assert snapshot(run_dir) == before
+
+
+def test_mistakes_in_the_other_commands(capsys, tmp_path):
+    assert "holds no run" in mistake(capsys, "evaluate", "--run-dir", tmp_path)
+    assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")
+    assert "--run-dir" in mistake(capsys, "evaluate")
+    assert "--seconds must be positive" in mistake(capsys, "benchmark", "--seconds", "0")
+    assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
+
+
+def test_games_are_listed_with_their_scores(capsys):
+    assert launch.main(["games", "--json"]) == 0
+    rows = {row["game"]: row for row in json.loads(capsys.readouterr().out)}
+    assert len(rows) > 100
+    assert (rows["pong"]["random"], rows["pong"]["human"]) == (-20.7, 14.6)
+    assert rows["catch"]["human"] is None
+    assert launch.main(["games"]) == 0
+    assert "breakout" in capsys.readouterr().out
+
+
+def test_every_flag_of_training_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        launch.main(["train", "--help"])
+    text = capsys.readouterr().out
+    for flag in ("--game", "--task", "--frames", "--run-dir", "--resume", "--ray-address", "--preset", "--protocol"):
+        assert flag in text
+
+
+def wait_for_metrics(process, path, lines=3, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and path.read_text().count("\n") >= lines):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no training within a minute and a half"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("pool", ["serial", "ray"])
+def test_signals_save_and_leave_nothing_behind(run_dir, tmp_path, number, pool):
+    """Started from another directory, interrupted in the middle of training, then resumed."""
+    command = [sys.executable, str(ROOT / "launch.py"), "train", "--run-dir", str(run_dir)]
+    tiny = [*TINY, "--pool", pool, "--frames", "1_000_000_000", "--log-frames", "400"]
+    process = subprocess.Popen([*command, *tiny], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_metrics(process, run_dir / "metrics.jsonl")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert bool(children) == (pool == "ray")
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=10)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "continue with" in output
+    assert "Traceback" not in errors
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+    assert list((run_dir / "checkpoints").glob("frame_*.safetensors"))
+    assert not (run_dir / "result.json").exists()
