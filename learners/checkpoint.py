@@ -107,7 +107,7 @@ class CheckpointDirectory:
             for message in damaged:
                 log.warning("%s; using %s instead", message, path.name)
             return checkpoint
-        raise CheckpointError(damaged[0] if damaged else f"{self._path} holds no checkpoint")
+        raise CheckpointError(damaged[0] if damaged else f"{self._path} holds no checkpoint to continue from")
 
     def best(self) -> Checkpoint:
         return read_checkpoint(self._path / BEST)

@@ -111,8 +111,8 @@ class MetricsWriter:
         for name, value in scalars.items():
             self._board.add_scalar(name, value, frame)
 
-    def text(self, name: str, text: str) -> None:
-        self._board.add_text(name, text, 0)
+    def text(self, name: str, markdown: str, frame: int) -> None:
+        self._board.add_text(name, markdown, frame)
 
     def close(self) -> None:
         os.fsync(self._file.fileno())

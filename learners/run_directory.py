@@ -30,14 +30,13 @@ class RunDirectory:
         self.result_path = path / "result.json"
 
     @staticmethod
-    def create(config: TrainConfig) -> RunDirectory:
-        """A directory for a new run; one that holds a run already is never touched."""
-        run = RunDirectory(config.run_path)
+    def unused(path: Path) -> RunDirectory:
+        """A directory for a new run, not made yet; one that holds anything is refused."""
+        run = RunDirectory(path)
         if run.config_path.exists():
             raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
         if run.path.is_dir() and any(run.path.iterdir()):
             raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
-        run.write_config(config)
         return run
 
     @staticmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -19,7 +21,6 @@ from actors.pool import ActorPool, PoolError, PoolReport, StopRequested
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from configs.train import TrainConfig
-from envs.registry import game_spec
 from learners.allocator import keep_freed_memory
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.learner import Learner, choose_device
@@ -74,14 +75,11 @@ class TrainingRun:
 
 def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
     """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that."""
-    game_spec(config.env.game, config.env.protocol)  # A game that cannot be played must not leave a directory behind.
     if config.run.resume:
         directory = RunDirectory.open(config.run_path)
         checkpoint = directory.checkpoints(config.run.keep_checkpoints).newest()
-        directory.write_config(config)
     else:
-        directory, checkpoint = RunDirectory.create(config), None
-    print(f"run directory: {directory.path}\nwatch it with: tensorboard --logdir {directory.path}", flush=True)
+        directory, checkpoint = RunDirectory.unused(config.run_path), None
     keep_freed_memory()
     device = choose_device(config.learner.device)
     resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")
@@ -91,9 +89,11 @@ def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
         run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
         if checkpoint is not None:
             run.load(checkpoint)
+        directory.write_config(config)
+        print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
         try:
             _train_to_end(run, stop)
-        except (PoolError, StopRequested):
+        except PoolError:
             run.save()
             raise
         run.save()
@@ -121,6 +121,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
     last_save = start
     clock = Clock(learner.frame)
     writer = MetricsWriter(run.directory.path, from_frame=learner.frame)
+    writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
     progress = Progress(config.env.game, config.run.frames, learner.frame)
     pool.publish(learner.weights(), learner.version)
     try:
