@@ -74,7 +74,7 @@ class RayPool:
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
-        self._actors: list[Any] = [self._create() for _ in range(resources.num_actors)]
+        self._actors: list[Any] = []
         self._failures = [0] * resources.num_actors
         self._memory = [0] * resources.num_actors
         self._under_way: dict[ray.ObjectRef, int] = {}
@@ -84,10 +84,8 @@ class RayPool:
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:
-        if not self._under_way:
-            for _ in range(self._config.actors.in_flight):
-                for slot in range(len(self._actors)):
-                    self._submit(slot)
+        if not self._actors:
+            self._start()
         start = time.perf_counter()
         while not self._collator.ready:
             if self._stop.is_set():
@@ -120,15 +118,18 @@ class RayPool:
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """The actors of a resumed run are new ones, with seeds that no earlier actor had."""
-        if self._under_way:
+        if self._actors:
             raise RuntimeError("the pool has already begun to play")
-        for actor in self._actors:
-            ray.kill(actor)
         self._created = int(values["created"])
-        self._actors = [self._create() for _ in self._actors]
 
     def close(self) -> None:
         ray.shutdown()
+
+    def _start(self) -> None:
+        self._actors = [self._create() for _ in range(self._resources.num_actors)]
+        for _ in range(self._config.actors.in_flight):
+            for slot in range(len(self._actors)):
+                self._submit(slot)
 
     def _create(self) -> Any:
         seed = int(np.random.SeedSequence([self._config.run.seed, self._created]).generate_state(1)[0])
@@ -157,7 +158,7 @@ class RayPool:
         self._report.add(trajectory)
 
     def _replace(self, slot: int, error: Exception) -> None:
-        cause = str(error.cause if isinstance(error, RayTaskError) else error).strip().splitlines()[0]
+        cause = _cause(error)
         self._failures[slot] += 1
         if self._failures[slot] >= MAX_FAILURES:
             raise PoolError(f"actor {slot} failed {MAX_FAILURES} times in a row: {cause}") from error
@@ -187,6 +188,7 @@ def start_ray(address: str, num_actors: int) -> None:
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
     ray.init(
+        "local",
         num_cpus=num_actors,
         num_gpus=0,
         include_dashboard=False,
@@ -194,6 +196,14 @@ def start_ray(address: str, num_actors: int) -> None:
         _node_ip_address="127.0.0.1",
         **common,
     )
+
+
+def _cause(error: Exception) -> str:
+    """The line of a Ray error that says what happened."""
+    if isinstance(error, RayTaskError):
+        return f"{type(error.cause).__name__}: {error.cause}"
+    lines = str(error).strip().splitlines()
+    return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
 @contextmanager
