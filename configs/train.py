@@ -47,8 +47,9 @@ class LearnerConfig:
     """Decay of RMSProp's second moment."""
     rmsprop_eps: float = 1e-4
     """Added to RMSProp's second moment, inside the root."""
-    rmsprop_initial_moment: float = 1.0
-    """RMSProp's second moment before the first update (TensorFlow starts at 1, PyTorch at 0)."""
+    rmsprop_initial_moment: float = 1e-3
+    """RMSProp's second moment before the first update. TensorFlow starts at 1, which makes the first thousand updates tiny,
+    PyTorch at 0, which makes the first ones ten times too large; 0.001 is about where it settles."""
     clip_norm: float = 40.0
     """Largest global norm of the gradient of the summed loss."""
     value_cost: float = 0.5
@@ -59,7 +60,7 @@ class LearnerConfig:
     """V-trace's clip of the importance weight in the temporal difference and the policy gradient."""
     c_clip: float = 1.0
     """V-trace's clip of the trace."""
-    trace_lambda: float = 1.0
+    trace_lambda: float = 0.95
     """V-trace's lambda: below 1 it trades the variance of long returns for the bias of the value."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the learner computes; auto takes a GPU if there is one."""
@@ -227,6 +228,7 @@ PRESETS: dict[str, TrainConfig] = {
             rmsprop_eps=0.01,
             rmsprop_initial_moment=1.0,
             clip_norm=40.0,
+            trace_lambda=1.0,
         ),
         run=RunConfig(frames=200_000_000),
     ),

@@ -96,13 +96,13 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
 
 def test_killed_actors_are_replaced_and_counted(make_pool):
     pool, _ = make_pool("ray", actors=2)
-    pool.next_batch()
-    assert pool.health().alive == 2
-    workers = [p for p in psutil.Process().children(recursive=True) if "RolloutActor" in " ".join(p.cmdline())]
-    assert len(workers) == 2
+    workers = []
+    while len(workers) < 2:
+        pool.next_batch()
+        workers = [p for p in psutil.Process().children(recursive=True) if "RolloutActor" in " ".join(p.cmdline())]
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)
-    for _ in range(10):
+    while pool.health().restarted < 2 or pool.health().alive < 2:
         pool.next_batch()
     health = pool.health()
     assert health.restarted == 2

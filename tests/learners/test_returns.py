@@ -6,14 +6,14 @@ import torch
 from learners.returns import vtrace
 
 
-def literal_vtrace(log_rho, reward, discount, value, bootstrap, rho_clip, c_clip):
+def literal_vtrace(log_rho, reward, discount, value, bootstrap, rho_clip, c_clip, lambda_=1.0):
     """The paper's double sum, term by term, for one stream.
 
     v_s = V_s + sum_{t=s}^{T-1} (prod_{i=s}^{t-1} gamma_i c_i) rho_t (r_t + gamma_t V_{t+1} - V_t)
     """
     length = len(value)
     rho = [min(rho_clip, math.exp(x)) for x in log_rho]
-    c = [min(c_clip, math.exp(x)) for x in log_rho]
+    c = [lambda_ * min(c_clip, math.exp(x)) for x in log_rho]
     values = [*value, bootstrap]
     targets = []
     for s in range(length):
@@ -36,17 +36,17 @@ def random_streams(seed, length=7, batch=5):
     return draw(length, batch), draw(length, batch), discount, draw(length, batch), draw(batch)
 
 
-@pytest.mark.parametrize(("rho_clip", "c_clip"), [(1.0, 1.0), (2.0, 0.7), (0.5, 1.5)])
-def test_vtrace_equals_the_papers_double_sum_on_both_sides_of_the_clips(rho_clip, c_clip):
+@pytest.mark.parametrize(("rho_clip", "c_clip", "lambda_"), [(1.0, 1.0, 1.0), (2.0, 0.7, 1.0), (0.5, 1.5, 0.8)])
+def test_vtrace_equals_the_papers_double_sum_on_both_sides_of_the_clips(rho_clip, c_clip, lambda_):
     streams = random_streams(seed=0)
     ratio = streams[0].exp()
     for clip in (rho_clip, c_clip):
         assert (ratio > clip).any()
         assert (ratio < clip).any()
-    result = vtrace(*streams, rho_clip, c_clip)
+    result = vtrace(*streams, rho_clip, c_clip, lambda_)
     for b in range(5):
         columns = [x[..., b].tolist() for x in streams]
-        targets, advantages = literal_vtrace(*columns, rho_clip, c_clip)
+        targets, advantages = literal_vtrace(*columns, rho_clip, c_clip, lambda_)
         assert result.targets[:, b].tolist() == pytest.approx(targets, abs=1e-12)
         assert result.advantages[:, b].tolist() == pytest.approx(advantages, abs=1e-12)
 

@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+import time
 
 import pytest
 import torch
@@ -15,10 +16,10 @@ from studies.evaluation import load_agent
 from studies.training import train
 
 CATCH = {
-    "game": "catch", "torso": "shallow", "unroll": 20, "batch_size": 8, "frames": 120_000, "log_frames": 2000,
-    "learning_rate": 1e-3, "eval_episodes": 200,
+    "game": "catch", "torso": "shallow", "unroll": 7, "batch_size": 32, "frames": 150_000, "log_frames": 3000,
+    "learning_rate": 3e-3, "entropy_cost": 0.03, "eval_episodes": 200,
 }  # fmt: skip
-"""Learnt from a random score of -0.75 in half a minute on one core."""
+"""Learnt, from a random score of -0.75, in some twenty seconds on one core."""
 
 
 def stop_after(updates, monkeypatch):
@@ -87,6 +88,7 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(make_config,
         with monkeypatch.context() as patch:
             assert train(broken, stop_after(updates, patch)) is None
         broken = broken.with_run(resume=True)
+        time.sleep(1.1)  # TensorBoard orders event files by the second in their names.
     assert train(broken, never) is not None
     assert_same_run(whole, broken)
     events = EventAccumulator(str(broken.run_path))
