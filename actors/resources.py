@@ -11,7 +11,7 @@ from configs.train import TrainConfig
 LEARNER_SHARE = 0.4
 """Part of the cores that the learner's arithmetic takes when emulation and inference take the rest (nature torso, CPU)."""
 MAX_LEARNER_THREADS = 16
-MIN_ENVS, MAX_ENVS = 8, 32
+MIN_ENVS, MAX_ENVS = 16, 32
 """Fewer games waste inference on small matrices; more make trajectories that go stale before they are used."""
 
 

@@ -8,8 +8,8 @@ from actors.resources import Resources, available_cores, choose_resources
     [
         (1, False, 32, Resources(1, 32, 1)),
         (2, False, 32, Resources(2, 16, 1)),
-        (8, False, 32, Resources(6, 8, 3)),
-        (64, False, 32, Resources(49, 8, 16)),
+        (8, False, 32, Resources(6, 16, 3)),
+        (64, False, 32, Resources(49, 16, 16)),
         (8, True, 256, Resources(7, 32, 1)),
     ],
 )
