@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -21,8 +22,9 @@ class TaskLoss(NamedTuple):
     """Scalars to log, detached."""
 
 
-class AuxiliaryTask(nn.Module):
+class AuxiliaryTask(nn.Module, ABC):
     """A module that owns its heads and judges the features they get from the shared torso."""
 
+    @abstractmethod
     def forward(self, unroll: Unroll, batch: Batch) -> TaskLoss:
-        raise NotImplementedError
+        """What the task makes of an unroll."""

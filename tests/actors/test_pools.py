@@ -97,12 +97,16 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
 def test_killed_actors_are_replaced_and_counted(make_pool):
     pool, _ = make_pool("ray", actors=2)
     workers = []
-    while len(workers) < 2:
+    for _ in range(2000):
+        if len(workers) == 2:
+            break
         pool.next_batch()
         workers = [p for p in psutil.Process().children(recursive=True) if "RolloutActor" in " ".join(p.cmdline())]
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)
-    while pool.health().restarted < 2 or pool.health().alive < 2:
+    for _ in range(2000):
+        if pool.health().restarted == 2 and pool.health().alive == 2:
+            break
         pool.next_batch()
     health = pool.health()
     assert health.restarted == 2
