@@ -8,12 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.batch import Batch
-from agents.torsos import Torso, orthogonal
+from agents.torsos import HEAD_GAIN, Torso, orthogonal
 from envs.stream import EnvSpec
-
-HEAD_GAIN = 0.01
-"""Small, so that the first policy is nearly uniform and the first values are nearly 0: wild ones give gradients in the
-hundreds that can kill the torso's units before anything is learnt."""
 
 
 class Unroll(NamedTuple):

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agents.convolution import Conv2d, PixelConv2d
+
 RELU_GAIN = math.sqrt(2)
+HEAD_GAIN = 0.01
+"""Small, so that the first policy is nearly uniform and the first values are nearly 0: wild ones give gradients in the
+hundreds that can kill the torso's units before anything is learnt."""
 
 
 def orthogonal(layer: nn.Module, gain: float) -> None:
@@ -23,13 +28,6 @@ def orthogonal(layer: nn.Module, gain: float) -> None:
             nn.init.orthogonal_(parameter, gain)
 
 
-class PixelConv(nn.Conv2d):
-    """A convolution over bytes: the division by 255 is done on its few weights, not on the many pixels."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.conv2d(input, self.weight / 255, self.bias, self.stride, self.padding)
-
-
 class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions beside an identity."""
 
@@ -37,9 +35,9 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.convs = nn.Sequential(
             nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1),
+            Conv2d(channels, channels, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1),
+            Conv2d(channels, channels, 3, padding=1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,17 +45,17 @@ class ResidualBlock(nn.Module):
 
 
 def _shallow(channels: int) -> tuple[nn.Sequential, int]:
-    convs = nn.Sequential(PixelConv(channels, 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU())
+    convs = nn.Sequential(PixelConv2d(channels, 16, 8, 4), nn.ReLU(), Conv2d(16, 32, 4, 2), nn.ReLU())
     return convs, 256
 
 
 def _nature(channels: int) -> tuple[nn.Sequential, int]:
     convs = nn.Sequential(
-        PixelConv(channels, 32, 8, 4),
+        PixelConv2d(channels, 32, 8, 4),
         nn.ReLU(),
-        nn.Conv2d(32, 64, 4, 2),
+        Conv2d(32, 64, 4, 2),
         nn.ReLU(),
-        nn.Conv2d(64, 64, 3, 1),
+        Conv2d(64, 64, 3, 1),
         nn.ReLU(),
     )
     return convs, 512
@@ -66,7 +64,7 @@ def _nature(channels: int) -> tuple[nn.Sequential, int]:
 def _deep(channels: int) -> tuple[nn.Sequential, int]:
     stages: list[nn.Module] = []
     for i, width in enumerate((16, 32, 32)):
-        conv = PixelConv(channels, width, 3, padding=1) if i == 0 else nn.Conv2d(channels, width, 3, padding=1)
+        conv = PixelConv2d(channels, width, 3, padding=1) if i == 0 else Conv2d(channels, width, 3, padding=1)
         stages += [conv, nn.MaxPool2d(3, 2, padding=1), ResidualBlock(width), ResidualBlock(width)]
         channels = width
     return nn.Sequential(*stages, nn.ReLU()), 256
@@ -90,4 +88,4 @@ class Torso(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return F.relu(self.linear(self.convs(pixels.float()).flatten(1)))
+        return F.relu(self.linear(self.convs(pixels.to(self.linear.weight.dtype)).flatten(1)))
