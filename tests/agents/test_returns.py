@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from learners.returns import vtrace
+from agents.returns import lambda_return, reverse_lambda_return, vtrace
 
 
 def literal_vtrace(log_rho, reward, discount, value, bootstrap, rho_clip, c_clip, lambda_=1.0):
@@ -89,8 +89,34 @@ def test_two_episodes_in_one_unroll_equal_the_two_apart():
     assert torch.equal(together.advantages, torch.cat([first.advantages, second.advantages]))
 
 
-def test_targets_carry_no_gradient():
-    log_rho, reward, discount, value, bootstrap = random_streams(seed=4)
-    result = vtrace(log_rho, reward, discount, value.requires_grad_(), bootstrap)
-    assert not result.targets.requires_grad
-    assert not result.advantages.requires_grad
+def test_lambda_return_by_hand():
+    # gamma 1/2 throughout, lambda 1/2; the return must not reach beyond transition 1.
+    # G_2 = 3 + 1/2 * 8 = 7
+    # G_1 = 2 + 1/2 * 4 = 4 (trace 0: the value alone)
+    # G_0 = 1 + 1/2 (1/2 * 2 + 1/2 * 4) = 5/2
+    column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
+    result = lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.5, 0.5), column(2.0, 4.0, 8.0), column(0.5, 0.0, 0.5))
+    assert result[:, 0].tolist() == [2.5, 4.0, 7.0]
+
+
+def test_reverse_lambda_return_by_hand():
+    # v = 8, 4, 2 at the states left; gamma 1/2, 1/4, 1; lambda 1/2.
+    # G after transition 0: 1 + 1/2 * 8 = 5 (no return before the unroll: the value alone)
+    # after 1: 2 + 1/4 (1/2 * 4 + 1/2 * 5) = 3.125
+    # after 2: 3 + 1 (1/2 * 2 + 1/2 * 3.125) = 5.5625
+    column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
+    half = column(0.5, 0.5, 0.5)
+    result = reverse_lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.25, 1.0), column(8.0, 4.0, 2.0), half)
+    assert result[:, 0].tolist() == [5.0, 3.125, 5.5625]
+
+
+def test_the_reverse_return_is_the_forward_return_on_flipped_data():
+    _, cumulant, discount, value, _ = random_streams(seed=5)
+    trace = torch.full_like(value, 0.7)
+    reverse = reverse_lambda_return(cumulant, discount, value, trace)
+    forward = lambda_return(cumulant.flip(0), discount.flip(0), value.flip(0), trace)
+    assert torch.equal(reverse, forward.flip(0))
+    previous = value[0]
+    for t in range(len(value)):  # And by its own definition, forwards in time.
+        previous = cumulant[t] + discount[t] * (0.3 * value[t] + 0.7 * previous)
+        assert torch.allclose(reverse[t], previous)
