@@ -10,8 +10,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from configs.errors import ConfigError
 
-TaskName = Literal["none"]
+TaskName = Literal[
+    "none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf", "random_gvf", "random_reverse_gvf"
+]  # fmt: skip
 """Names of the auxiliary tasks; agents/tasks holds one class for each."""
+META_LEARNED = ("gvf", "reverse_gvf")
+"""Tasks whose questions are learnt by meta-gradient."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,47 @@ class LearnerConfig:
     """Where the learner computes; auto takes a GPU if there is one."""
     learner_threads: int = 0
     """Torch threads of the learner; 0 chooses from the number of cores."""
+    compile: bool = False
+    """Compiles the learner's network with torch.compile; not for tasks whose questions are meta-learned."""
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    stop_main_gradient: bool = False
+    """Main-task gradients stop at the torso, so that it learns from the auxiliary task alone."""
+    reward_prediction_weight: float = 0.1
+    """Weight of reward prediction's loss, which is a cross-entropy (or half a squared error) per step."""
+    reward_prediction_target: Literal["sign", "value"] = "sign"
+    """sign: classify the reward as negative, zero or positive. value: regress the clipped reward."""
+    pixel_control_weight: float = 0.001
+    """Weight of pixel control's loss, which is summed over its 400 cells."""
+    pixel_control_discount: float = 0.9
+    """Discount of the pixel changes."""
+    num_questions: int = 32
+    """Questions of a GVF or Reverse GVF task (d)."""
+    question_input: Literal["state", "future"] = "state"
+    """What the question network sees: the state, or the frames that follow it, within its episode and unroll."""
+    question_torso: Literal["shallow", "nature", "deep"] = "shallow"
+    """Torso of the question network, which shares nothing with the agent's."""
+    unit_answers: bool = True
+    """Scales each cumulant by one minus the discount beside it, so that all answers lie in (-1, 1) whatever the horizon."""
+    answer_lambda: float = 0.9
+    """Lambda of the answers' multi-step targets: 0 bootstraps after one step, 1 at the end of the unroll."""
+    answer_weight: float = 0.1
+    """Weight of the answers' loss: half the squared errors, summed over questions, divided by the root of their number."""
+    meta_interval: int = 10
+    """Updates of the agent between two of the question network (K), which looks through all of them."""
+    meta_gradient: Literal["exact", "first_order"] = "exact"
+    """exact: through everything that the updates do. first_order: as if a gradient did not depend on the parameters."""
+    meta_cosine: bool = False
+    """Computes both meta-gradients and logs the cosine between them; slower."""
+    meta_optimiser: Literal["adam", "rmsprop", "sgd"] = "adam"
+    """Optimiser of the question network."""
+    meta_learning_rate: float = 1e-4
+    """Learning rate of the question network."""
+    meta_memory_gb: float = 4.0
+    """Memory for the graphs of the K updates. Within it they are kept; beyond it each is recomputed when needed: slower, memory
+    flat in K."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +141,9 @@ class RunConfig:
     """Frames between two lines of metrics; 0 chooses a hundredth of the run, at most 50,000."""
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints."""
+    picture_frames: int = 0
+    """Frames between two pictures of the auxiliary task; 0 chooses a twentieth of the run, at least
+    100,000. One more is made at the end."""
     keep_checkpoints: int = 3
     """Newest checkpoints to keep, besides the best."""
     eval_episodes: int = 30
@@ -113,6 +161,7 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    auxiliary: TaskConfig = field(default_factory=TaskConfig)
     actors: ActorConfig = field(default_factory=ActorConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
@@ -123,6 +172,8 @@ class TrainConfig:
             raise ConfigError(
                 f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps (--unroll times --batch-size)"
             )
+        if self.learner.compile and self.task in META_LEARNED:
+            raise ConfigError(f"--compile has no second derivatives, which --task {self.task} needs for its meta-gradient")
 
     @property
     def run_path(self) -> Path:
@@ -154,14 +205,16 @@ class TrainConfig:
 
 _POSITIVE = {
     "frames", "unroll", "batch_size", "learning_rate", "clip_norm", "rho_clip", "c_clip", "in_flight",
-    "checkpoint_minutes", "keep_checkpoints", "rmsprop_eps",
+    "checkpoint_minutes", "keep_checkpoints", "rmsprop_eps", "num_questions", "meta_interval", "meta_learning_rate",
 }  # fmt: skip
 _RESUMABLE = {
-    "frames", "run_dir", "resume", "log_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
+    "frames", "run_dir", "resume", "log_frames", "picture_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
     "num_actors", "envs_per_actor", "in_flight", "ray_address", "device", "learner_threads",
+    "compile", "meta_memory_gb", "meta_cosine",
 }  # fmt: skip
 """What may change when a run is resumed: none of it alters what is learnt, except for the length of the run itself."""
-_FRACTION = {"discount", "rmsprop_decay"}
+_FRACTION = {"discount", "rmsprop_decay", "pixel_control_discount"}
+_CLOSED_FRACTION = {"trace_lambda", "answer_lambda"}
 
 
 def _flatten(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -185,7 +238,7 @@ def _check_numbers(config: Any) -> None:
                 raise ConfigError(f"{flag} must be positive, not {value}")
             if item.name in _FRACTION and not 0 <= value < 1:
                 raise ConfigError(f"{flag} must lie in [0, 1), not {value}")
-            if item.name == "trace_lambda" and value > 1:
+            if item.name in _CLOSED_FRACTION and not 0 <= value <= 1:
                 raise ConfigError(f"{flag} must lie in [0, 1], not {value}")
             if value < 0:
                 raise ConfigError(f"{flag} must not be negative, not {value}")

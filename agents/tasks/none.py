@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
-from agents.agent import Unroll
-from agents.batch import Batch
-from agents.tasks.base import AuxiliaryTask, TaskLoss
+from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from configs.train import TaskConfig
+from envs.stream import EnvSpec
 
 
 class NoTask(AuxiliaryTask):
-    def forward(self, unroll: Unroll, batch: Batch) -> TaskLoss:
-        return TaskLoss(torch.zeros_like(batch.reward), batch.valid, {})
+    @classmethod
+    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> NoTask:
+        return cls(weight=0.0)
+
+    def predict(self, features: Tensor) -> Tensor:
+        return features[..., :0]
+
+    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
+        return TaskLoss(prediction[:-1].sum(-1), scene.batch.valid)

@@ -1,0 +1,79 @@
+"""Pictures of what a task is about, for TensorBoard."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+SHOWN = 6
+"""Frames of an unroll that are shown."""
+
+
+def draw_questions(
+    frames: Tensor, numbers: list[int], cumulant: Tensor, discount: Tensor, answer: Tensor, saliency: Tensor
+) -> np.ndarray:
+    """For each question where it looks, frame by frame, and beside it the cumulant and the answer over time.
+
+    `frames` [T + 1, C, H, W]; `cumulant`, `discount`, `answer` [T + 1, n]; `saliency` [n, T + 1, H, W].
+    """
+    times = _spread(len(frames))
+    figure = Figure(figsize=(1.5 * SHOWN + 4, 1.6 * len(numbers)), dpi=80, layout="constrained")
+    axes = figure.subplots(len(numbers), SHOWN + 1, squeeze=False, width_ratios=[*[1] * SHOWN, 2.6])
+    for row, number in enumerate(numbers):
+        brightest = max(float(saliency[row].max()), 1e-12)
+        for column, t in enumerate(times):
+            axis = axes[row, column]
+            axis.imshow(_picture(frames[t]), cmap="gray", vmin=0, vmax=255)
+            heat = (saliency[row, t] / brightest).sqrt().cpu().numpy()
+            axis.imshow(heat, cmap="inferno", alpha=np.clip(2 * heat, 0, 0.85), vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+            if row == 0:
+                axis.set_title(f"t = {t}", fontsize=8)
+        axes[row, 0].set_ylabel(f"question {number}", fontsize=8)
+        plot = axes[row, SHOWN]
+        plot.plot(cumulant[:, row].cpu(), color="tab:blue", label="cumulant")
+        plot.plot(answer[:, row].cpu(), color="tab:orange", label="answer")
+        plot.set_title(f"discount {discount[:, row].mean():.3f}", fontsize=8)
+        plot.tick_params(labelsize=7)
+        for t in times:
+            plot.axvline(t, color="0.85", linewidth=0.6, zorder=0)
+    axes[0, SHOWN].legend(fontsize=7, frameon=False)
+    axes[-1, SHOWN].set_xlabel("step of the unroll", fontsize=8)
+    return _render(figure)
+
+
+def draw_maps(frames: Tensor, maps: dict[str, Tensor]) -> np.ndarray:
+    """Frames [T, C, H, W] and, below each, one map a row; `maps` are [T, h, w]."""
+    times = _spread(len(frames))
+    figure = Figure(figsize=(1.6 * SHOWN + 0.5, 1.6 * (1 + len(maps))), dpi=80, layout="constrained")
+    axes = figure.subplots(1 + len(maps), SHOWN, squeeze=False)
+    for column, t in enumerate(times):
+        axes[0, column].imshow(_picture(frames[t]), cmap="gray", vmin=0, vmax=255)
+        axes[0, column].set_title(f"t = {t}", fontsize=8)
+        for row, values in enumerate(maps.values(), start=1):
+            axes[row, column].imshow(
+                values[t].cpu().numpy(), cmap="viridis", vmin=float(values.min()), vmax=float(values.max())
+            )
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+    for row, name in enumerate(["frame", *maps]):
+        axes[row, 0].set_ylabel(name, fontsize=8)
+    return _render(figure)
+
+
+def _spread(length: int) -> list[int]:
+    return np.linspace(0, length - 1, SHOWN).round().astype(int).tolist()
+
+
+def _picture(frame: Tensor) -> np.ndarray:
+    """[C, H, W] -> [H, W] or, in colour, [H, W, 3]."""
+    image = frame.cpu().numpy()
+    return image.transpose(1, 2, 0) if len(image) == 3 else image[0]
+
+
+def _render(figure: Figure) -> np.ndarray:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -1,0 +1,90 @@
+"""Pixel control (Jaderberg et al. 2016): learn to change the image, cell by cell, by n-step Q-learning."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agents.returns import lambda_return
+from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.torsos import HEAD_GAIN, RELU_GAIN, orthogonal
+from configs.errors import ConfigError
+from configs.train import TaskConfig
+from envs.stream import EnvSpec
+
+CELLS = 20
+"""Rows and columns of the grid, as the deconvolution 9 -> 20 gives them."""
+
+
+def pixel_changes(observations: Tensor, channels: int) -> Tensor:
+    """[T, B, 20, 20]: mean absolute change, in [0, 1], of each cell's pixels between successive observations.
+
+    The newest frame is the last `channels` of an observation. What does not divide into cells is cropped evenly around.
+    """
+    newest = observations[:, :, -channels:].float() / 255
+    sides = []
+    for length in newest.shape[-2:]:
+        cell = max(1, length // CELLS)
+        margin = (length - cell * CELLS) // 2
+        sides.append((cell, margin))
+    (high, top), (wide, left) = sides
+    cropped = newest[..., top : top + high * CELLS, left : left + wide * CELLS]
+    change = (cropped[1:] - cropped[:-1]).abs().mean(2)
+    return F.avg_pool2d(change, (high, wide))
+
+
+class PixelControl(AuxiliaryTask):
+    """A dueling deconvolution head for Q [cells, actions]."""
+
+    def __init__(self, weight: float, discount: float, spec: EnvSpec, num_features: int):
+        super().__init__(weight)
+        self._discount = discount
+        self._channels = spec.frame_shape[0]
+        self.linear = nn.Linear(num_features, 9 * 9 * 32)
+        self.deconv = nn.ConvTranspose2d(32, 1 + spec.num_actions, 4, 2)
+        orthogonal(self.linear, RELU_GAIN)
+        orthogonal(self.deconv, HEAD_GAIN)
+
+    @classmethod
+    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> PixelControl:
+        if min(spec.frame_shape[1:]) < CELLS:
+            raise ConfigError(f"pixel control needs frames of at least {CELLS} x {CELLS} pixels")
+        return cls(config.pixel_control_weight, config.pixel_control_discount, spec, num_features)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Q [T + 1, B, A, 20, 20]"""
+        hidden = F.relu(self.linear(features.flatten(0, 1))).unflatten(1, (32, 9, 9))
+        value, advantage = self.deconv(hidden).tensor_split([1], dim=1)
+        return (value + advantage - advantage.mean(1, keepdim=True)).unflatten(0, features.shape[:2])
+
+    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
+        batch = scene.batch
+        reward = pixel_changes(scene.observations, self._channels)
+        target = q_targets(reward, self._discount * batch.discount, batch.valid, fixed)
+        taken = prediction[:-1].gather(2, batch.action[..., None, None, None].expand(-1, -1, 1, CELLS, CELLS)).squeeze(2)
+        metrics = {
+            "auxiliary/pixel_change": reward[batch.valid].mean(),
+            "auxiliary/q": taken.detach()[batch.valid].mean(),
+        }
+        return TaskLoss(0.5 * ((taken - target) ** 2).sum((-2, -1)), batch.valid, metrics)
+
+    def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+        from agents.tasks.pictures import draw_maps
+
+        reward = pixel_changes(scene.observations, self._channels)
+        q = prediction.max(2).values
+        frames = scene.observations[:, 0, -self._channels :]
+        return {"pixel_control": draw_maps(frames[:-1], {"change": reward[:, 0], "max Q": q[:-1, 0]})}
+
+
+def q_targets(reward: Tensor, discount: Tensor, valid: Tensor, q: Tensor) -> Tensor:
+    """n-step Q targets [T, B, ...], bootstrapped with max_a Q at the unroll's end and where a game was cut off.
+
+    `reward` [T, B, ...], `discount` and `valid` [T, B], `q` [T + 1, B, A, ...].
+    """
+    best = q.max(2).values
+    goes_on = torch.cat([valid[1:], torch.zeros_like(valid[:1])])
+    discount, trace = (x.to(reward.dtype)[(..., *[None] * (reward.dim() - 2))] for x in (discount, goes_on))
+    return lambda_return(reward, discount, best[1:], trace)

@@ -1,0 +1,118 @@
+"""What GVF and Reverse GVF tasks share: a question network, an answer head, and their metrics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.batch import Batch
+from agents.questions import QuestionNetwork
+from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.torsos import HEAD_GAIN, orthogonal
+from configs.train import TaskConfig
+from envs.stream import EnvSpec
+
+
+class QuestionTask(AuxiliaryTask):
+    """The answer head regresses on returns of the cumulants that the question network emits."""
+
+    learns_questions = True
+
+    def __init__(self, config: TaskConfig, spec: EnvSpec, num_features: int):
+        super().__init__(config.answer_weight)
+        self._lambda = config.answer_lambda
+        self._looks_ahead = config.question_input == "future"
+        self._unit = config.unit_answers
+        self._frames_per_step = spec.frames_per_step
+        self._depth = spec.observation_shape[0] // spec.frame_shape[0]
+        self._channels = spec.frame_shape[0]
+        self.questions: QuestionNetwork = QuestionNetwork(config.question_torso, spec.observation_shape, config.num_questions)
+        self.answers = nn.Linear(num_features, config.num_questions)
+        orthogonal(self.answers, HEAD_GAIN)
+
+    @classmethod
+    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> Self:
+        return cls(config, spec, num_features)
+
+    @abstractmethod
+    def targets(self, cumulant: Tensor, discount: Tensor, answer: Tensor, batch: Batch) -> tuple[Tensor, slice, Tensor]:
+        """The returns [T, B, d], the T of the T + 1 observations that they belong to, and which of them count [T, B].
+
+        `cumulant`, `discount` and `answer` are [T + 1, B, d].
+        """
+
+    def ask(self, observations: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Cumulants and discounts, each [T + 1, B, d]."""
+        if self._looks_ahead:
+            observations = look_ahead(observations, batch, self._depth)
+        pixels = observations.flatten(0, 1)
+        if not self.questions.calibrated:
+            self.questions.calibrate(pixels)
+        cumulant, discount = self.questions(pixels)
+        return tuple(x.unflatten(0, observations.shape[:2]) for x in (cumulant, discount))
+
+    def predict(self, features: Tensor) -> Tensor:
+        """[T + 1, B, d]"""
+        return self.answers(features)
+
+    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
+        cumulant, discount = scene.questions
+        target, which, mask = self.targets(cumulant, discount, fixed, scene.batch)
+        error = prediction[which] - target
+        with torch.no_grad():
+            metrics = {
+                "auxiliary/answer_error": relative_error(error[mask], target[mask]),
+                "questions/cumulant_mean": cumulant.mean(),
+                "questions/cumulant_spread": cumulant.flatten(0, 1).std(0, correction=0).mean(),
+                "questions/discount_mean": discount.mean(),
+            }
+        histograms = {
+            "questions/discount": discount.detach(),
+            "questions/horizon_frames": self._frames_per_step / (1 - discount.detach()),
+        }
+        return TaskLoss(0.5 * (error**2).sum(-1) / error.shape[-1] ** 0.5, mask, metrics, histograms)
+
+    def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+        from agents.tasks.pictures import draw_questions
+
+        observations = scene.observations[:, :1]
+        variance = prediction.flatten(0, 1).var(0)
+        chosen = variance.argsort(descending=True)[:4]
+        pixels = observations.to(torch.get_default_dtype()).requires_grad_()
+        column = scene.batch.column(0)
+        with torch.enable_grad():
+            cumulant, discount = self.ask(pixels, column)
+            looks = [torch.autograd.grad(cumulant[..., q].sum(), pixels, retain_graph=True)[0] for q in chosen]
+        saliency = torch.stack([look[:, 0, -self._channels :].abs().sum(1) for look in looks])
+        return {
+            "questions": draw_questions(
+                observations[:, 0, -self._channels :],
+                chosen.tolist(),
+                cumulant[:, 0, chosen].detach(),
+                discount[:, 0, chosen].detach(),
+                prediction[:, 0, chosen].detach(),
+                saliency,
+            )
+        }
+
+
+def look_ahead(observations: Tensor, batch: Batch, depth: int) -> Tensor:
+    """For each observation the one that holds the `depth` frames after it, or as many as its episode and the unroll have."""
+    time = len(observations)
+    step = torch.arange(time, device=observations.device)[:, None].expand(time, observations.shape[1])
+    goes_on = torch.cat([~batch.first[1:], torch.zeros_like(batch.first[:1])])
+    ahead = step
+    for _ in range(depth):
+        ahead = ahead + goes_on.gather(0, ahead).long()
+    columns = torch.arange(observations.shape[1], device=observations.device)
+    return observations[ahead, columns]
+
+
+def relative_error(error: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error over the variance of the target, [N, d] -> mean over d; 1 is what a constant achieves."""
+    variance = target.var(0, correction=0)
+    return ((error**2).mean(0) / variance.clamp(min=1e-12)).mean()

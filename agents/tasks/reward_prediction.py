@@ -1,0 +1,59 @@
+"""Reward prediction: which reward does this action bring in this state?
+
+Unlike UNREAL's, which looks at three frames from a replay, the prediction is of the current state-action pair.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.torsos import HEAD_GAIN, orthogonal
+from configs.train import TaskConfig
+from envs.stream import EnvSpec
+
+SIGNS = 3
+"""Negative, zero, positive."""
+
+
+class RewardPrediction(AuxiliaryTask):
+    """One head per action: logits of the reward's sign, or the reward itself."""
+
+    def __init__(self, weight: float, num_features: int, num_actions: int, classify: bool):
+        super().__init__(weight)
+        self._shape = (num_actions, SIGNS if classify else 1)
+        self._classify = classify
+        self.head = nn.Linear(num_features, num_actions * self._shape[1])
+        orthogonal(self.head, HEAD_GAIN)
+
+    @classmethod
+    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> RewardPrediction:
+        classify = config.reward_prediction_target == "sign"
+        return cls(config.reward_prediction_weight, num_features, spec.num_actions, classify)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """[T + 1, B, A, 3] or, for regression, [T + 1, B, A, 1]"""
+        return self.head(features).unflatten(-1, self._shape)
+
+    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
+        batch = scene.batch
+        width = self._shape[1]
+        taken = prediction[:-1].gather(2, batch.action[..., None, None].expand(-1, -1, 1, width)).squeeze(2)
+        if not self._classify:
+            error = taken.squeeze(-1) - batch.reward.clamp(-1, 1)
+            return TaskLoss(0.5 * error**2, batch.valid, {"auxiliary/absolute_error": _mean(error.abs(), batch.valid)})
+        target = batch.reward.sign().long() + 1
+        log_likelihood = taken - taken.logsumexp(-1, keepdim=True)
+        right = (taken.argmax(-1) == target).float()
+        rare = batch.valid & (target != 1)
+        metrics = {
+            "auxiliary/accuracy": _mean(right, batch.valid),
+            "auxiliary/accuracy_on_rewards": _mean(right, rare),
+        }
+        return TaskLoss(-log_likelihood.gather(-1, target[..., None]).squeeze(-1), batch.valid, metrics)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Over the steps in `mask`; NaN if there are none."""
+    return torch.where(mask, values, 0).sum() / mask.sum()
