@@ -1,30 +1,29 @@
-"""The learner: one batch in, one update of theta."""
+"""The learner: one batch in, one update of theta, and every K of them one of phi."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
-from agents.tasks import TASKS
+from agents.tasks import TASKS, Scene
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
-from learners.losses import explained_variance, impala_loss
-from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step
+from learners.losses import explained_variance
+from learners.meta_learner import MetaLearner
+from learners.objective import Evaluation, Network, Objective
+from learners.optimiser import NonFiniteError, RMSPropConstants, annealed, global_norm, rmsprop_step
 
 ROUNDING = 1e-4
 """What rounding alone can add to an importance weight of 1."""
 
 
-class NonFiniteError(RuntimeError):
-    """A loss or gradient is NaN or infinite; the update that would have spoilt the parameters was not made."""
-
-
 class Learner:
-    """Owns theta (the agent and the task's heads), the optimiser's moments and the counters."""
+    """Owns theta (the agent and the task's heads), phi (the task's question network), their optimisers and the counters."""
 
     def __init__(self, config: TrainConfig, spec: EnvSpec):
         self._config = config.learner
@@ -33,95 +32,121 @@ class Learner:
         self._constants = RMSPropConstants(self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm)
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
-        self.agent = Agent(spec, config.agent.torso, config.agent.core_size).to(self.device)
-        self.task = TASKS[config.task]().to(self.device)
-        named = self._named_parameters()
-        self._names, self._parameters = list(named), list(named.values())
+        self.agent = Agent(spec, config.agent.torso, config.agent.core_size)
+        self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
+        network = Network(self.agent, self.task).to(self.device)
+        self._objective = Objective(self._config, network, config.auxiliary.stop_main_gradient)
+        if self._config.compile:
+            self.agent.torso.compile()
+        self._names, self._parameters = self._objective.names, self._objective.theta
         start = self._config.rmsprop_initial_moment
         self._moments = [torch.full_like(parameter, start) for parameter in self._parameters]
+        self._meta = None
+        if self.task.learns_questions:
+            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._constants)
         self.frame = 0
         self.version = 0
+        self.histograms: dict[str, Tensor] = {}
+        """Of the last update."""
+        self._scene: tuple[Tensor, Scene] | None = None
 
     def step(self, batch: Batch) -> dict[str, float]:
-        """One update; returns the metrics of this batch."""
-        config = self._config
+        """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
         batch = batch.to(self.device)
-        unroll = self.agent.unroll(batch)
-        main = impala_loss(unroll, batch, config)
-        auxiliary = self.task(unroll, batch)
-
-        valid = batch.valid
-        losses = {
-            "policy": (main.policy * valid).sum(),
-            "value": config.value_cost * (main.value * valid).sum(),
-            "entropy": -config.entropy_cost * (main.entropy * valid).sum(),
-            "auxiliary": (auxiliary.loss * auxiliary.mask).sum(),
-        }
-        total = torch.stack(list(losses.values())).sum()
-        gradients = list(torch.autograd.grad(total, self._parameters))
-        norm = global_norm(gradients)
-        learning_rate = annealed(config.learning_rate, self.frame, self._total_frames)
-        count = valid.sum()
-        lag = (self.version - batch.version).float()
-        metrics = {f"losses/{name}": loss.detach() / count for name, loss in losses.items()} | {
-            "losses/total": total.detach() / count,
-            "policy/entropy": (main.entropy * valid).sum().detach() / count,
-            "vtrace/rho": (main.rho * valid).sum() / count,
-            "vtrace/clipped_fraction": ((main.rho > config.rho_clip + ROUNDING) & valid).sum() / count,
-            "vtrace/advantage": (main.vtrace.advantages.abs() * valid).sum() / count,
-            "value/mean": (unroll.value[:-1].detach() * valid).sum() / count,
-            "value/explained_variance": explained_variance(unroll.value[:-1].detach()[valid], main.vtrace.targets[valid]),
-            "optimiser/gradient_norm": norm,
-            "policy/lag": lag.mean(),
-            "policy/lag_max": lag.max(),
-            **auxiliary.metrics,
-        }
-        numbers = dict(zip(metrics, torch.stack([value.float() for value in metrics.values()]).tolist(), strict=True))
+        learning_rate = annealed(self._config.learning_rate, self.frame, self._total_frames)
+        if self._meta is None:
+            evaluation = self._objective.begin(self._parameters, batch, differentiable=False)
+            with torch.no_grad():
+                questions = self.task.ask(evaluation.unroll.observations, batch)
+            self._objective.finish(evaluation, questions)
+            meta_metrics: dict[str, float] = {}
+        else:
+            theta = [p.detach().clone().requires_grad_() for p in self._parameters]
+            moments = [moment.clone() for moment in self._moments]
+            evaluation, meta_metrics = self._meta.evaluate(theta, moments, learning_rate, batch)
+        norm = global_norm(evaluation.gradients)
+        numbers = self._metrics(evaluation, norm)
         if not math.isfinite(numbers["optimiser/gradient_norm"]):
-            raise NonFiniteError(self._culprit(losses, gradients))
-        numbers["optimiser/learning_rate"] = learning_rate
+            raise NonFiniteError(self._culprit(evaluation))
 
-        rmsprop_step(self._parameters, gradients, self._moments, learning_rate, norm, self._constants)
+        rmsprop_step(self._parameters, evaluation.gradients, self._moments, learning_rate, norm, self._constants)
         self.version += 1
         self.frame += batch.steps * self._frames_per_step
-        return numbers
+        self.histograms = evaluation.auxiliary.histograms
+        questions = tuple(question.detach() for question in evaluation.questions)
+        self._scene = evaluation.prediction.detach(), Scene(batch, evaluation.unroll.observations, questions)
+        return numbers | meta_metrics | {"optimiser/learning_rate": learning_rate}
+
+    def pictures(self) -> dict[str, np.ndarray]:
+        """What the task is about, on the last batch: images [H, W, 3]."""
+        return self.task.pictures(*self._scene) if self._scene else {}
+
+    def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
+        config, batch, main = self._config, evaluation.batch, evaluation.main
+        valid = batch.valid
+        count = valid.sum()
+        lag = (self.version - batch.version).float()
+        value = evaluation.unroll.value[:-1].detach()
+        with torch.no_grad():
+            metrics = {f"losses/{name}": loss / count for name, loss in evaluation.losses.items()} | {
+                "losses/total": torch.stack(list(evaluation.losses.values())).sum() / count,
+                "policy/entropy": (main.entropy * valid).sum() / count,
+                "vtrace/rho": (main.rho * valid).sum() / count,
+                "vtrace/clipped_fraction": ((main.rho > config.rho_clip + ROUNDING) & valid).sum() / count,
+                "vtrace/advantage": (main.vtrace.advantages.abs() * valid).sum() / count,
+                "value/mean": (value * valid).sum() / count,
+                "value/explained_variance": explained_variance(value[valid], main.vtrace.targets[valid]),
+                "optimiser/gradient_norm": norm,
+                "policy/lag": lag.mean(),
+                "policy/lag_max": lag.max(),
+                **evaluation.auxiliary.metrics,
+            }
+            numbers = torch.stack([value.float() for value in metrics.values()]).tolist()
+        return dict(zip(metrics, numbers, strict=True))
 
     def weights(self) -> Tensor:
         """What the actors need, as one vector."""
         return flat_weights(self.agent)
 
     def state_dict(self) -> dict[str, Tensor]:
+        state = self._fixed_state()
+        if self._meta is not None:
+            state |= {f"meta.{name}": value for name, value in self._meta.state_dict().items()}
+        return state
+
+    def _fixed_state(self) -> dict[str, Tensor]:
+        """The part of the state whose names and shapes the config decides."""
         state = {f"parameter.{name}": p.detach() for name, p in zip(self._names, self._parameters, strict=True)}
         state |= {f"moment.{name}": moment for name, moment in zip(self._names, self._moments, strict=True)}
+        if self.task.questions is not None:
+            state |= {f"question.{name}": value for name, value in self.task.questions.state_dict().items()}
         return state | {"counters": torch.tensor([self.frame, self.version])}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Raises ValueError, naming the first difference, if the state is of another network."""
-        own = self.state_dict()
-        for name in sorted(own.keys() ^ state.keys()):
+        own = self._fixed_state()
+        given = {name: value for name, value in state.items() if not name.startswith("meta.")}
+        for name in sorted(own.keys() ^ given.keys()):
             raise ValueError(f"'{name}' is only in {'this network' if name in own else 'the checkpoint'}")
         for name, value in own.items():
-            if value.shape != state[name].shape:
-                raise ValueError(f"'{name}' is {list(state[name].shape)} in the checkpoint, {list(value.shape)} here")
-        for name, parameter, moment in zip(self._names, self._parameters, self._moments, strict=True):
-            parameter.copy_(state[f"parameter.{name}"])
-            moment.copy_(state[f"moment.{name}"])
-        self.frame, self.version = state["counters"].tolist()
+            if value.shape != given[name].shape:
+                raise ValueError(f"'{name}' is {list(given[name].shape)} in the checkpoint, {list(value.shape)} here")
+            if name != "counters":
+                value.copy_(given[name])
+        self.frame, self.version = given["counters"].tolist()
+        if self._meta is not None:
+            with torch.enable_grad():
+                self._meta.load_state_dict(
+                    {name.removeprefix("meta."): value for name, value in state.items() if name.startswith("meta.")}
+                )
 
-    def _named_parameters(self) -> dict[str, Tensor]:
-        return {
-            f"{owner}.{name}": parameter
-            for owner, module in (("agent", self.agent), ("task", self.task))
-            for name, parameter in module.named_parameters()
-        }
-
-    def _culprit(self, losses: dict[str, Tensor], gradients: list[Tensor]) -> str:
+    def _culprit(self, evaluation: Evaluation) -> str:
         where = f"at update {self.version + 1}, frame {self.frame}"
-        for name, loss in losses.items():
+        for name, loss in evaluation.losses.items():
             if not loss.isfinite():
                 return f"the {name} loss is {loss.item()} {where}"
-        for name, gradient in zip(self._names, gradients, strict=True):
+        for name, gradient in zip(self._names, evaluation.gradients, strict=True):
             if not gradient.isfinite().all():
                 return f"the gradient of {name} is not finite {where}"
         return f"the norm of the gradient overflows {where}"

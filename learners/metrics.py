@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from envs.stream import Episode
@@ -110,6 +112,15 @@ class MetricsWriter:
         self._file.flush()
         for name, value in scalars.items():
             self._board.add_scalar(name, value, frame)
+
+    def histograms(self, frame: int, values: dict[str, Tensor]) -> None:
+        for name, tensor in values.items():
+            self._board.add_histogram(name, tensor, frame)
+
+    def pictures(self, frame: int, images: dict[str, np.ndarray]) -> None:
+        """Images [H, W, 3] uint8."""
+        for name, image in images.items():
+            self._board.add_image(name, image, frame, dataformats="HWC")
 
     def text(self, name: str, markdown: str, frame: int) -> None:
         self._board.add_text(name, markdown, frame)

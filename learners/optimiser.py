@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or gradient is NaN or infinite; the update that would have spoilt the parameters was not made."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +20,9 @@ class RMSPropConstants:
     clip_norm: float
 
 
-def global_norm(gradients: list[Tensor]) -> Tensor:
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+@torch.no_grad()
+def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients))))
 
 
 @torch.no_grad()
@@ -40,6 +46,46 @@ def rmsprop_step(
     scale = torch._foreach_add(moments, constants.eps)
     torch._foreach_sqrt_(scale)
     torch._foreach_addcdiv_(parameters, clipped, scale, -learning_rate)
+
+
+@torch.no_grad()
+def rmsprop_adjoint(
+    gradients: list[Tensor],
+    moments: list[Tensor],
+    learning_rate: float,
+    constants: RMSPropConstants,
+    theta_bar: list[Tensor],
+    moment_bar: list[Tensor],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """`rmsprop_step` in reverse: from dJ/dtheta' and dJ/dm' after it to dJ/dg and dJ/dm before it.
+
+    `moments` are those before the step. With h the clipped gradient and r = m' + eps, theta' = theta - lr h r^(-1/2) gives
+        m'_bar <- m'_bar + lr/2 h r^(-3/2) theta'_bar,
+        h_bar = 2 (1 - decay) h m'_bar - lr r^(-1/2) theta'_bar,  m_bar = decay m'_bar.
+    Where the clip is active, h = C g/|g|, g_bar is C/|g| times the part of h_bar that is orthogonal to g.
+    dJ/dtheta before the step is theta'_bar plus what g_bar says about theta.
+    """
+    norm = global_norm(gradients)
+    clip = (constants.clip_norm / norm).clamp(max=1.0)
+    clipped = torch._foreach_mul(gradients, clip)
+    after = torch._foreach_mul(moments, constants.decay)
+    torch._foreach_addcmul_(after, clipped, clipped, 1 - constants.decay)
+    torch._foreach_add_(after, constants.eps)
+    root = torch._foreach_sqrt(after)
+    scaled_bar = torch._foreach_div(theta_bar, root)
+    torch._foreach_mul_(scaled_bar, learning_rate)  # lr r^(-1/2) theta'_bar
+    after_bar = torch._foreach_div(torch._foreach_mul(clipped, scaled_bar), after)
+    torch._foreach_mul_(after_bar, 0.5)
+    torch._foreach_add_(after_bar, moment_bar)
+    gradient_bar = torch._foreach_mul(clipped, after_bar)
+    torch._foreach_mul_(gradient_bar, 2 * (1 - constants.decay))
+    torch._foreach_sub_(gradient_bar, scaled_bar)
+    if norm > constants.clip_norm:
+        along = sum((g * bar).sum() for g, bar in zip(gradients, gradient_bar, strict=True)) / norm**2
+        torch._foreach_sub_(gradient_bar, torch._foreach_mul(gradients, along))
+        torch._foreach_mul_(gradient_bar, clip)
+    torch._foreach_mul_(after_bar, constants.decay)
+    return list(gradient_bar), list(after_bar)
 
 
 def annealed(learning_rate: float, frame: int, total_frames: int) -> float:

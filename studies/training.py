@@ -117,6 +117,8 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
     config, pool, learner = run.config, run.pool, run.learner
     log_frames = config.run.log_frames or max(1, min(50_000, config.run.frames // 100))
     next_log = (learner.frame // log_frames + 1) * log_frames
+    picture_frames = config.run.picture_frames or max(100_000, config.run.frames // 20)
+    next_pictures = (learner.frame // picture_frames + 1) * picture_frames
     elapsed_before, start = run.elapsed, time.monotonic()
     last_save = start
     clock = Clock(learner.frame)
@@ -140,11 +142,16 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
                 scalars = run.means.take() | run.episodes.metrics(pool.spec.frames_per_step)
                 scalars |= clock.take(learner.frame) | {"charts/wall_seconds": run.elapsed}
                 writer.write(learner.frame, scalars | health_metrics(pool))
+                writer.histograms(learner.frame, learner.histograms)
+            if learner.frame >= next_pictures:
+                next_pictures = (learner.frame // picture_frames + 1) * picture_frames
+                writer.pictures(learner.frame, learner.pictures())
             score = run.episodes.mean_score
             progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
             if time.monotonic() - last_save >= 60 * config.run.checkpoint_minutes:
                 run.save()
                 last_save = time.monotonic()
+        writer.pictures(learner.frame, learner.pictures())
     except StopRequested:
         log.info("stopping at frame %d", learner.frame)
     finally:
