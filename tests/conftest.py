@@ -1,8 +1,9 @@
 import threading
 
 import pytest
+import torch
 
-from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def make_config(tmp_path):
             "env": EnvConfig,
             "agent": AgentConfig,
             "learner": LearnerConfig,
+            "auxiliary": TaskConfig,
             "actors": ActorConfig,
             "run": RunConfig,
         }
@@ -28,6 +30,12 @@ def make_config(tmp_path):
         return TrainConfig(**parts, **values)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small tensors are slower on many threads, most of all beside other work."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from agents.batch import Batch
 from learners.learner import Learner, NonFiniteError
 from learners.losses import explained_variance, impala_loss
 from tests.agents.test_agent import SPEC, random_batch
-from tests.learners.test_returns import literal_vtrace
+from tests.agents.test_returns import literal_vtrace
 
 
 def literal_loss(learner, batch: Batch, config):
@@ -81,7 +81,7 @@ def test_termination_cuts_the_return_and_truncation_bootstraps(make_config):
         batch.discount[2] = end_discount  # The game ended with action 2: observation 3 is its last,
         batch.discount[3] = 0.0  # and action 3 is ignored, its successor being another game's first.
         batch.valid[3] = False
-        loss = impala_loss(unroll, batch, config.learner)
+        loss = impala_loss(unroll.logits, unroll.value, unroll.logits, unroll.value, batch, config.learner)
         assert loss.vtrace.targets[2].tolist() == [expected, expected]
 
 

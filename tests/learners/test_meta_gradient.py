@@ -1,0 +1,239 @@
+"""The meta-gradient against finite differences of the real training process, and against a plain unrolled graph."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from agents.agent import Agent
+from agents.convolution import Conv2d
+from agents.tasks import TASKS, Scene
+from configs.train import TaskConfig
+from envs.stream import EnvSpec
+from learners.losses import impala_loss
+from learners.meta_gradient import InnerStep, MetaGradient
+from learners.objective import Network, Objective
+from learners.optimiser import RMSPropConstants, global_norm, rmsprop_adjoint, rmsprop_step
+from tests.agents.test_agent import random_batch
+
+SPEC = EnvSpec(num_actions=3, frame_shape=(1, 20, 20), stack=4, frames_per_step=4)
+LEARNING_RATE = 5e-4
+
+
+class Laboratory:
+    """A small double-precision network, a few batches, and training written out in the plainest way."""
+
+    def __init__(self, make_config, task="reverse_gvf", interval=2, clip_norm=1e6, core_size=0, **options):
+        self.config = make_config(batch_size=2, unroll=6, clip_norm=clip_norm, rmsprop_eps=1e-3).learner
+        self.stops = options.pop("stop_main_gradient", False)
+        torch.manual_seed(0)
+        agent = Agent(SPEC, "shallow", core_size)
+        tasks = TaskConfig(num_questions=3, answer_weight=1.0, **options)
+        self.task = TASKS[task].build(tasks, SPEC, agent.torso.num_features)
+        self.network = Network(agent, self.task).double()
+        for name, parameter in self.network.named_parameters():
+            if "torso" not in name:
+                torch.nn.init.normal_(parameter, std=0.1)  # Heads that are far from zero hide no term.
+        self.objective = Objective(self.config, self.network, self.stops)
+        self.constants = RMSPropConstants(0.9, 1e-3, clip_norm)
+        self.interval = interval
+        self.batches = []
+        for seed in range(interval + 1):
+            valid = torch.ones(6, 2, dtype=torch.bool)
+            valid[seed % 5 + 1, seed % 2] = False  # An episode border in every batch.
+            batch = random_batch(SPEC, core_size=core_size, seed=seed, valid=valid)
+            batch.first[2, 1 - seed % 2] = True  # And a lost life.
+            batch.discount[1, 1 - seed % 2] = 0.0
+            self.batches.append(replace(batch, core_state=batch.core_state.double()))
+        self.start = [p.detach().clone() for p in self.objective.theta]
+        self.moments = [torch.full_like(p, 1e-2) for p in self.start]
+
+    def outputs(self, theta, batch):
+        return functional_call(self.network, dict(zip(self.objective.names, theta, strict=True)), (batch,))
+
+    def main_loss(self, live, fixed, batch):
+        loss = impala_loss(live.logits, live.value, fixed.logits, fixed.value, batch, self.config)
+        c = self.config
+        return ((loss.policy + c.value_cost * loss.value - c.entropy_cost * loss.entropy) * batch.valid).sum()
+
+    def gradient(self, theta, batch, create_graph=False):
+        """Of L_RL + L_aux, with targets from a network of its own that the first derivative does not see."""
+        alias = [p.view_as(p) for p in theta]
+        unroll, prediction = self.outputs(alias, batch)
+        fixed, fixed_prediction = self.outputs(theta, batch)
+        main = self.main_loss(unroll, fixed, batch)
+        questions = self.task.ask(batch.observations(), batch)
+        auxiliary = self.task.loss(prediction, fixed_prediction, Scene(batch, batch.observations(), questions))
+        side = self.task.weight * (auxiliary.loss * auxiliary.mask).sum()
+        find = lambda loss: torch.autograd.grad(  # noqa: E731
+            loss, alias, create_graph=create_graph, retain_graph=True, materialize_grads=True
+        )
+        mains, sides = find(main), find(side)
+        gradients = []
+        for name, m, s in zip(self.objective.names, mains, sides, strict=True):
+            gradients.append(s if self.stops and name.startswith("agent.torso") else m + s)
+        return gradients
+
+    def update(self, theta, moments, gradients):
+        norm = torch.sqrt(sum((g**2).sum() for g in gradients))
+        scale = self.constants.clip_norm / norm if norm > self.constants.clip_norm else 1.0
+        clipped = [scale * g for g in gradients]
+        moments = [0.9 * m + 0.1 * g**2 for m, g in zip(moments, clipped, strict=True)]
+        steps = [g / (m + 1e-3).sqrt() for g, m in zip(clipped, moments, strict=True)]
+        return [p - LEARNING_RATE * s for p, s in zip(theta, steps, strict=True)], moments
+
+    def train(self, create_graph=False):
+        """theta_0 ... theta_K."""
+        thetas, moments = [[p.detach().requires_grad_() for p in self.start]], self.moments
+        for batch in self.batches[:-1]:
+            gradients = self.gradient(thetas[-1], batch, create_graph)
+            theta, moments = self.update(thetas[-1], moments, gradients)
+            if not create_graph:
+                theta, moments = [p.detach().requires_grad_() for p in theta], [m.detach() for m in moments]
+            thetas.append(theta)
+        return thetas
+
+    def judge(self, thetas, fixed_thetas):
+        """The sum of L_RL over the window; the targets of its terms come from `fixed_thetas`."""
+        total = 0.0
+        for theta, fixed, batch in zip(thetas, fixed_thetas, self.batches, strict=True):
+            with torch.no_grad():
+                target = self.outputs(fixed, batch)[0]
+            total = total + self.main_loss(self.outputs(theta, batch)[0], target, batch)
+        return total
+
+    def meta_gradient(self, exact=True, kept=True):
+        """Hindcast's own."""
+        meta = MetaGradient(self.objective, self.task, self.constants, self.interval, math.inf)
+        theta, moments = [p.clone().requires_grad_() for p in self.start], [m.clone() for m in self.moments]
+        norms = []
+        for batch in self.batches[:-1]:
+            begun = self.objective.begin(theta, batch, differentiable=kept)
+            traced = meta.trace(begun)
+            loss = begun.main_loss.detach()
+            meta.steps.append(
+                InnerStep(theta, [m.clone() for m in moments], LEARNING_RATE, batch, loss, traced if kept else None)
+            )
+            norms.append(global_norm(begun.gradients))
+            theta = [p.detach().clone() for p in theta]
+            rmsprop_step(theta, [g.detach() for g in begun.gradients], moments, LEARNING_RATE, norms[-1], self.constants)
+            theta = [p.requires_grad_() for p in theta]
+        self.norms = norms
+        last = self.objective.begin(theta, self.batches[-1], differentiable=False).main_gradient()
+        return meta.sweep(last, exact)
+
+
+def relative_error(found, expected):
+    flat = lambda tensors: torch.cat([t.flatten() for t in tensors])  # noqa: E731
+    return ((flat(found) - flat(expected)).norm() / flat(expected).norm()).item()
+
+
+def unrolled(laboratory):
+    thetas = laboratory.train(create_graph=True)
+    fixed = [[p.detach() for p in theta] for theta in thetas]
+    return torch.autograd.grad(laboratory.judge(thetas, fixed), list(laboratory.task.questions.parameters()))
+
+
+CASES = [
+    {"task": "gvf", "interval": 1},
+    {"task": "gvf", "interval": 5, "clip_norm": 0.5},
+    {"task": "reverse_gvf", "interval": 1, "clip_norm": 0.5},
+    {"task": "reverse_gvf", "interval": 2},
+    {"task": "reverse_gvf", "interval": 2, "clip_norm": 0.5},
+    {"task": "reverse_gvf", "interval": 5},
+    {"task": "reverse_gvf", "interval": 5, "clip_norm": 0.5, "question_input": "future", "unit_answers": False},
+    {"task": "reverse_gvf", "interval": 2, "stop_main_gradient": True},
+    {"task": "gvf", "interval": 2, "core_size": 4},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_meta_gradient_equals_a_plain_unrolled_graph(make_config, case):
+    laboratory = Laboratory(make_config, **case)
+    found = laboratory.meta_gradient()
+    clip = case.get("clip_norm", 1e6)
+    assert all((norm > clip) == (clip < 1) for norm in laboratory.norms)
+    assert global_norm(found) > 0
+    assert relative_error(found, unrolled(laboratory)) < 1e-9
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_meta_gradient_equals_finite_differences_of_training(make_config, case):
+    """Questions are moved a little, the updates are really made, and the judge's verdict is compared."""
+    laboratory = Laboratory(make_config, **case)
+    found = laboratory.meta_gradient()
+    fixed = laboratory.train()
+    phi = list(laboratory.task.questions.parameters())
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(2):
+        random = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in phi]
+        # Half at random, half along the gradient, so that the derivative is large enough to be compared.
+        ratio = global_norm(random) / global_norm(found)
+        direction = [r + ratio * g for r, g in zip(random, found, strict=True)]
+        step = 1e-8 / global_norm(direction)
+        verdicts = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                for p, d in zip(phi, direction, strict=True):
+                    p += sign * step * d
+            verdicts.append(laboratory.judge(laboratory.train(), fixed).item())
+            with torch.no_grad():
+                for p, d in zip(phi, direction, strict=True):
+                    p -= sign * step * d
+        slope = (verdicts[0] - verdicts[1]) / (2 * step.item())
+        expected = sum((g * d).sum() for g, d in zip(found, direction, strict=True)).item()
+        assert slope == pytest.approx(expected, rel=1e-5)
+
+
+def test_recomputed_graphs_give_the_same_bits_as_kept_ones(make_config):
+    laboratory = Laboratory(make_config, interval=3)
+    for kept, recomputed in zip(laboratory.meta_gradient(), laboratory.meta_gradient(kept=False), strict=True):
+        assert torch.equal(kept, recomputed)
+
+
+def test_first_order_leaves_out_the_hessian_and_nothing_else(make_config):
+    """With one update there is no carry, so both forms agree; with two they differ, but point the same way."""
+    alone = Laboratory(make_config, interval=1)
+    assert relative_error(alone.meta_gradient(exact=False), alone.meta_gradient()) < 1e-12
+    longer = Laboratory(make_config, interval=2)
+    first, exact = longer.meta_gradient(exact=False), longer.meta_gradient()
+    cosine = sum((a * b).sum() for a, b in zip(first, exact, strict=True)) / (global_norm(first) * global_norm(exact))
+    assert relative_error(first, exact) > 1e-4
+    assert cosine > 0.5
+
+
+@pytest.mark.parametrize("clip_norm", [0.1, 1e6])
+def test_rmsprop_adjoint_equals_automatic_differentiation(clip_norm):
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda: [torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((3, 2), (4,))]  # noqa: E731
+    gradients, moments, theta_bar, moment_bar = draw(), [m.abs() for m in draw()], draw(), draw()
+    constants = RMSPropConstants(0.9, 1e-3, clip_norm)
+    g, m = ([x.clone().requires_grad_() for x in group] for group in (gradients, moments))
+    norm = torch.sqrt(sum((x**2).sum() for x in g))
+    clipped = [x * clip_norm / norm if norm > clip_norm else x for x in g]
+    after = [0.9 * x + 0.1 * y**2 for x, y in zip(m, clipped, strict=True)]
+    moved = [-0.01 * y / (x + 1e-3).sqrt() for x, y in zip(after, clipped, strict=True)]
+    expected = torch.autograd.grad([*moved, *after], [*g, *m], [*theta_bar, *moment_bar])
+    found = rmsprop_adjoint(gradients, moments, 0.01, constants, theta_bar, moment_bar)
+    for mine, theirs in zip([*found[0], *found[1]], expected, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_convolutions_agree_with_pytorchs_to_the_second_derivative():
+    torch.manual_seed(0)
+    layer = Conv2d(3, 4, 3, stride=2, padding=1).double()
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (x,))
+    inputs = (x, layer.weight, layer.bias)
+    mine = lambda x, w, b: functional_call(layer, {"weight": w, "bias": b}, (x,)) ** 2  # noqa: E731
+    theirs = lambda x, w, b: torch.conv2d(x, w, b, 2, 1) ** 2  # noqa: E731
+    weights = torch.randn_like(mine(*inputs))
+
+    def second(function):
+        first = torch.autograd.grad(function(*inputs), inputs, weights, create_graph=True)
+        return torch.autograd.grad(sum((g**2).sum() for g in first), inputs)
+
+    for a, b in zip(second(mine), second(theirs), strict=True):
+        assert torch.allclose(a, b)
