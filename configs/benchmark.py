@@ -22,6 +22,8 @@ class BenchmarkConfig:
     """Trajectories in an update."""
     seconds: float = 30.0
     """How long real training is measured, after its warm-up; each part alone takes a third of it."""
+    tasks: bool = True
+    """Measure the auxiliary tasks as well, one learner step each."""
     json: bool = False
     """Print JSON instead of a table."""
 

@@ -27,6 +27,7 @@ from envs.registry import game_spec, make_games
 from envs.stream import EpisodeStream
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
+from studies.task_benchmark import measure_memory, measure_tasks
 from studies.training import train
 
 WARM_UP_SECONDS = 10.0
@@ -65,6 +66,8 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     collate, learner = measure_learner(training, resources, each)
     ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
     trained = measure_training(training, config.seconds, stop)
+    tasks = measure_tasks(training, resources) if config.tasks else {}
+    memory = measure_memory(training) if config.tasks else {}
     return {
         "game": config.game,
         "torso": config.torso,
@@ -82,6 +85,8 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         "learner_frames_per_second": 1 / (collate.seconds_per_frame + learner.seconds_per_frame),
         "collate_share": collate.seconds_per_frame / (collate.seconds_per_frame + learner.seconds_per_frame),
         "training": trained,
+        "task_step_multiples": tasks,
+        "meta_peak_memory_mb": memory,
     }
 
 
@@ -126,7 +131,6 @@ def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -
     worker = RolloutWorker(config, resources.envs_per_actor, seed=0)
     learner = Learner(config, worker.spec)
     collator = Collator(config.learner.batch_size)
-    worker.set_weights(learner.weights(), learner.version)
     trajectory = worker.rollout()
     worker.close()
 
@@ -195,3 +199,12 @@ def print_table(result: dict[str, Any]) -> None:
     console.print(f"efficiency {result['efficiency']:.2f}; collation is {result['collate_share']:.1%} of the learner's work")
     shares = ", ".join(f"{k} {v:.0%}" for k, v in result["training"].items() if k != "frames_per_second")
     console.print(f"time in training: {shares}")
+    if result["task_step_multiples"]:
+        costs = Table(title="learner step with each auxiliary task")
+        costs.add_column("task")
+        costs.add_column("times plain", justify="right")
+        for task, multiple in result["task_step_multiples"].items():
+            costs.add_row(task, f"{multiple:.2f}")
+        console.print(costs)
+        peaks = ", ".join(f"K = {interval}: {peak:,.0f} MB" for interval, peak in result["meta_peak_memory_mb"].items())
+        console.print(f"peak memory of learning with reverse_gvf: {peaks}")

@@ -9,8 +9,9 @@ from agents.tasks.pixel_control import PixelControl
 from agents.tasks.random_questions import RandomGVF, RandomReverseGVF
 from agents.tasks.reverse_gvf import ReverseGVF
 from agents.tasks.reward_prediction import RewardPrediction
+from configs.train import TaskName
 
-TASKS: dict[str, type[AuxiliaryTask]] = {
+TASKS: dict[TaskName, type[AuxiliaryTask]] = {
     "none": NoTask,
     "reward_prediction": RewardPrediction,
     "pixel_control": PixelControl,

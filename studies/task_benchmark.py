@@ -1,0 +1,97 @@
+"""What an auxiliary task costs: its learner step as a multiple of the plain one, and the memory of its meta-gradient."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from actors.resources import Resources
+from actors.rollout import RolloutWorker
+from actors.trajectory import Collator
+from agents.batch import Batch
+from agents.tasks import TASKS
+from configs.train import META_LEARNED, TrainConfig
+from envs.stream import EnvSpec
+from learners.allocator import keep_freed_memory
+from learners.learner import Learner
+
+ROUNDS = 3
+MEMORY_INTERVALS = (5, 20)
+
+
+def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
+    """A batch of the game's beginning, under a fresh network."""
+    worker = RolloutWorker(config, num_envs, seed=0)
+    trajectory = worker.rollout()
+    worker.close()
+    collator = Collator(config.learner.batch_size)
+    while not collator.ready:
+        collator.add(trajectory)
+    return collator.batch(), worker.spec
+
+
+def measure_tasks(config: TrainConfig, resources: Resources) -> dict[str, float]:
+    """Time of an update with each task, averaged over a window of the meta-gradient, over that of a plain update.
+
+    Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
+    favour either.
+    """
+    torch.set_num_threads(resources.learner_threads)
+    batch, spec = play_batch(config, resources.envs_per_actor)
+    plain = Learner(replace(config, task="none"), spec)
+    costs: dict[str, float] = {}
+    for task in TASKS:
+        learner = Learner(replace(config, task=task), spec)
+        updates = config.auxiliary.meta_interval if task in META_LEARNED else 4
+        _seconds(learner, batch, updates + 1)  # Fills the first window.
+        ratios = []
+        for _ in range(ROUNDS):
+            reference = _seconds(plain, batch, 4)
+            measured = _seconds(learner, batch, updates)
+            ratios.append(measured / (reference + _seconds(plain, batch, 4)) * 2)
+        costs[task] = statistics.median(ratios)
+    return costs
+
+
+def _seconds(learner: Learner, batch: Batch, updates: int) -> float:
+    """Per update."""
+    start = time.perf_counter()
+    for _ in range(updates):
+        learner.step(batch)
+    return (time.perf_counter() - start) / updates
+
+
+def measure_memory(config: TrainConfig) -> dict[str, float]:
+    """Peak resident memory in MB of a process that learns with `reverse_gvf`, by K."""
+    peaks = {}
+    for interval in MEMORY_INTERVALS:
+        settings = replace(config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_interval=interval))
+        command = [sys.executable, "-m", "studies.task_benchmark", json.dumps(settings.to_dict())]
+        root = Path(__file__).parent.parent
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+        peaks[str(interval)] = float(done.stdout)
+    return peaks
+
+
+def _print_peak(settings: dict[str, Any]) -> None:
+    """Learns through two whole windows and prints the peak of this process's resident memory in MB."""
+    keep_freed_memory()
+    config = TrainConfig.from_dict(settings)
+    batch, spec = play_batch(config, num_envs=16)
+    learner = Learner(config, spec)
+    for _ in range(2 * config.auxiliary.meta_interval + 1):
+        learner.step(batch)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+
+
+if __name__ == "__main__":
+    _print_peak(json.loads(sys.argv[1]))
