@@ -15,7 +15,7 @@ setup: .venv/ready
 	touch $@
 
 train: setup
-	$(BIN)/python launch.py train --game pong --frames $(FRAMES) --run-dir $(RUN_DIR)
+	$(BIN)/python launch.py train --game pong --task reverse_gvf --frames $(FRAMES) --run-dir $(RUN_DIR)
 	@echo "look at it: $(BIN)/tensorboard --logdir $(RUN_DIR)"
 	@echo "film a game: $(BIN)/python launch.py evaluate --run-dir $(RUN_DIR) --episodes 5 --video"
 
