@@ -9,6 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from agents.tasks import TASKS
 from configs.train import ActorConfig, LearnerConfig
 from learners.checkpoint import read_checkpoint
 from learners.learner import Learner, NonFiniteError
@@ -43,12 +44,13 @@ def newest(config):
 
 def comparable(checkpoint):
     """All that a checkpoint holds but the seconds it took."""
-    return {k: v for k, v in checkpoint.values.items() if k != "elapsed"}
+    means = {k: v for k, v in checkpoint.values["means"].items() if k != "meta/seconds"}
+    return {k: v for k, v in checkpoint.values.items() if k != "elapsed"} | {"means": means}
 
 
 def metrics_without_times(config):
     lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
-    vary = ("time/", "memory/", "charts/frames_per_second", "charts/wall_seconds")
+    vary = ("time/", "meta/seconds", "memory/", "charts/frames_per_second", "charts/wall_seconds")
     return [{k: v for k, v in line.items() if not k.startswith(vary)} for line in lines]
 
 
@@ -76,6 +78,12 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
     "game",
     [
         {"game": "catch", "core_size": 8},
+        {"game": "catch", "core_size": 8, "task": "reverse_gvf", "meta_interval": 4},
+        {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
+        {"game": "catch", "task": "random_gvf"},
+        {"game": "catch", "task": "random_reverse_gvf"},
+        {"game": "catch", "task": "pixel_control"},
+        {"game": "catch", "task": "reward_prediction"},
         {"game": "gym:tests.counter:Counter-v0"},
         {"game": "breakout", "protocol": "machado", "frames": 1600, "log_frames": 160},
     ],
@@ -111,9 +119,9 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkey
     assert newest(config).tensors["learner.counters"].tolist() == [80, 4]
 
 
-@pytest.mark.parametrize("pool", ["serial", "ray"])
-def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool):
-    result = train(make_config(pool=pool, **CATCH), never)
+@pytest.mark.parametrize(("pool", "task"), [("ray", "none"), *(("serial", task) for task in TASKS)])
+def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool, task):
+    result = train(make_config(pool=pool, task=task, **CATCH), never)
     assert result["evaluation"]["mean"] > 0.9
     assert result["training_return"] > 0.8
 
