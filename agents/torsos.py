@@ -6,9 +6,8 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from agents.convolution import Conv2d, PixelConv2d
+from agents.layers import Conv2d, PixelConv2d, ReLU
 
 RELU_GAIN = math.sqrt(2)
 HEAD_GAIN = 0.01
@@ -34,9 +33,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int):
         super().__init__()
         self.convs = nn.Sequential(
-            nn.ReLU(),
+            ReLU(),
             Conv2d(channels, channels, 3, padding=1),
-            nn.ReLU(),
+            ReLU(),
             Conv2d(channels, channels, 3, padding=1),
         )
 
@@ -45,18 +44,18 @@ class ResidualBlock(nn.Module):
 
 
 def _shallow(channels: int) -> tuple[nn.Sequential, int]:
-    convs = nn.Sequential(PixelConv2d(channels, 16, 8, 4), nn.ReLU(), Conv2d(16, 32, 4, 2), nn.ReLU())
+    convs = nn.Sequential(PixelConv2d(channels, 16, 8, 4), ReLU(), Conv2d(16, 32, 4, 2), ReLU())
     return convs, 256
 
 
 def _nature(channels: int) -> tuple[nn.Sequential, int]:
     convs = nn.Sequential(
         PixelConv2d(channels, 32, 8, 4),
-        nn.ReLU(),
+        ReLU(),
         Conv2d(32, 64, 4, 2),
-        nn.ReLU(),
+        ReLU(),
         Conv2d(64, 64, 3, 1),
-        nn.ReLU(),
+        ReLU(),
     )
     return convs, 512
 
@@ -67,7 +66,7 @@ def _deep(channels: int) -> tuple[nn.Sequential, int]:
         conv = PixelConv2d(channels, width, 3, padding=1) if i == 0 else Conv2d(channels, width, 3, padding=1)
         stages += [conv, nn.MaxPool2d(3, 2, padding=1), ResidualBlock(width), ResidualBlock(width)]
         channels = width
-    return nn.Sequential(*stages, nn.ReLU()), 256
+    return nn.Sequential(*stages, ReLU()), 256
 
 
 TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
@@ -82,19 +81,21 @@ class Torso(nn.Module):
         with torch.no_grad():
             flat = self.convs(torch.zeros(1, *observation_shape)).numel()
         self.linear = nn.Linear(flat, self.num_features)
+        self.relu = ReLU()
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 orthogonal(module, RELU_GAIN)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return F.relu(self.linear(self.convs(centred(pixels, self.linear.weight.dtype)).flatten(1)))
+        return self.relu(self.linear(self.convs(centred(pixels, self.linear.weight.dtype)).flatten(1)))
 
 
 def centred(pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Images minus their own mean brightness, frame by frame, which every fourth row and column tells well enough.
+    """Images minus their own mean brightness, which every eighth row and column tells well enough.
 
     A game's images are mostly background. If that is not near 0, each step of the optimiser moves all responses of a filter by
     the same amount, and filters die by the dozen.
     """
-    return pixels - pixels[..., ::4, ::4].to(dtype).mean((-2, -1), keepdim=True)
+    mean = pixels[..., ::8, ::8].to(dtype).mean((-3, -2, -1), keepdim=True)
+    return pixels.to(dtype) - mean if pixels.requires_grad else pixels.to(dtype, copy=True).sub_(mean)

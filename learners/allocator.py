@@ -7,7 +7,8 @@ import sys
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-KEEP_BYTES = 1 << 30
+NEVER = -1
+ONE_GIGABYTE = 1 << 30
 
 
 def keep_freed_memory() -> None:
@@ -16,5 +17,5 @@ def keep_freed_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)
-        mallopt(M_MMAP_THRESHOLD, KEEP_BYTES)
+        mallopt(M_TRIM_THRESHOLD, NEVER)
+        mallopt(M_MMAP_THRESHOLD, ONE_GIGABYTE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner
 
-ROUNDS = 3
+ROUNDS = 2
 MEMORY_INTERVALS = (5, 20)
 
 
@@ -90,7 +89,8 @@ def _print_peak(settings: dict[str, Any]) -> None:
     learner = Learner(config, spec)
     for _ in range(2 * config.auxiliary.meta_interval + 1):
         learner.step(batch)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    print(int(status["VmHWM"].split()[0]) / 2**10)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from torch.func import functional_call
 
 from agents.agent import Agent
-from agents.convolution import Conv2d
+from agents.layers import Conv2d, ReLU
 from agents.tasks import TASKS, Scene
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
@@ -221,14 +221,15 @@ def test_rmsprop_adjoint_equals_automatic_differentiation(clip_norm):
         assert torch.allclose(mine, theirs, rtol=1e-10, atol=1e-14)
 
 
-def test_convolutions_agree_with_pytorchs_to_the_second_derivative():
+def test_layers_agree_with_pytorchs_to_the_second_derivative():
     torch.manual_seed(0)
     layer = Conv2d(3, 4, 3, stride=2, padding=1).double()
+    rectify = ReLU()
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (x,))
     inputs = (x, layer.weight, layer.bias)
-    mine = lambda x, w, b: functional_call(layer, {"weight": w, "bias": b}, (x,)) ** 2  # noqa: E731
-    theirs = lambda x, w, b: torch.conv2d(x, w, b, 2, 1) ** 2  # noqa: E731
+    mine = lambda x, w, b: rectify(functional_call(layer, {"weight": w, "bias": b}, (x,))) ** 2  # noqa: E731
+    theirs = lambda x, w, b: torch.conv2d(x, w, b, 2, 1).relu() ** 2  # noqa: E731
     weights = torch.randn_like(mine(*inputs))
 
     def second(function):

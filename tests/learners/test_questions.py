@@ -90,7 +90,7 @@ def test_without_memory_for_graphs_the_result_is_the_same(make_learner):
 
 @pytest.mark.parametrize("optimiser", ["rmsprop", "sgd"])
 def test_other_optimisers_move_the_questions_and_are_restored(make_learner, optimiser):
-    learner, copy = (make_learner(meta_optimiser=optimiser, meta_learning_rate=1e-2) for _ in range(2))
+    learner, copy = (make_learner(meta_optimiser=optimiser, meta_learning_rate=1e-4) for _ in range(2))
     for update in range(5):
         learner.step(random_batch(seed=update))
     copy.load_state_dict(learner.state_dict())

@@ -1,8 +1,9 @@
-"""A convolution whose second derivatives are as fast as its first.
+"""Convolution and rectifier whose second derivatives are as fast as their first.
 
 PyTorch differentiates a convolution's gradient by convolutions with batch and channels exchanged, for which no fast kernel
 exists. But the convolution, its input gradient and its weight gradient are the three faces of one trilinear form, so that the
-derivative of each is the other two. Written so, a second derivative uses the kernels of the first.
+derivative of each is the other two. Written so, a second derivative uses the kernels of the first. And PyTorch's rectifier sends
+a tensor of zeros back for what its second derivative does not depend on; ours sends nothing.
 """
 
 from __future__ import annotations
@@ -89,6 +90,40 @@ class _WeightGradient(Function):
             None,
             None,
         )
+
+
+class _Rectifier(Function):
+    """y = max(x, 0)"""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.clamp_min(0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return _Gate.apply(grad, y)
+
+
+class _Gate(Function):
+    """What passes where y > 0, linear in the gradient; as a function of y it is constant almost everywhere."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        return torch.ops.aten.threshold_backward(grad, y, 0)
+
+    @staticmethod
+    def backward(ctx: Any, u: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return _Gate.apply(u, y), None
+
+
+class ReLU(nn.Module):
+    def forward(self, input: Tensor) -> Tensor:
+        return _Rectifier.apply(input)
 
 
 class Conv2d(nn.Conv2d):
