@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 TORCH ?= torch==2.13.0
 BIN = .venv/bin
 RUN_DIR ?= runs/pong-$(shell date +%Y%m%d-%H%M%S)
-FRAMES ?= 2_000_000
+FRAMES ?= 500_000
 
 .PHONY: setup train test test-slow lint clean
 

@@ -109,6 +109,9 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert "--game catch; it cannot resume with pong" in mistake(
         capsys, "train", "--run-dir", run_dir, "--resume", "--game", "pong"
     )
+    assert "--task none; it cannot resume with gvf" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--task", "gvf"
+    )
     assert snapshot(run_dir) == before
 
     assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]) == 0

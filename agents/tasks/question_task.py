@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from agents.batch import Batch
 from agents.questions import QuestionNetwork
@@ -88,6 +89,7 @@ class QuestionTask(AuxiliaryTask):
             cumulant, discount = self.ask(pixels, column)
             looks = [torch.autograd.grad(cumulant[..., q].sum(), pixels, retain_graph=True)[0] for q in chosen]
         saliency = torch.stack([look[:, 0, -self._channels :].abs().sum(1) for look in looks])
+        saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Single pixels say little.
         return {
             "questions": draw_questions(
                 observations[:, 0, -self._channels :],
