@@ -17,6 +17,8 @@ class Unroll(NamedTuple):
 
     observations: Tensor
     """[T + 1, B, S * C, H, W] uint8"""
+    pixels: Tensor
+    """The same, centred: what torsos work on."""
     features: Tensor
     """[T + 1, B, F], of the torso: what the auxiliary heads see."""
     logits: Tensor
@@ -52,7 +54,8 @@ class Agent(nn.Module):
 
     def unroll(self, batch: Batch) -> Unroll:
         observations = batch.observations()
-        features = self.torso(observations.flatten(0, 1)).unflatten(0, observations.shape[:2])
+        pixels = self.torso.centred(observations)
+        features = self.torso(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.core is None:
             core_features = features
         else:
@@ -61,7 +64,7 @@ class Agent(nn.Module):
                 output, state = self._recur(features_t, first_t, state)
                 outputs.append(output)
             core_features = torch.stack(outputs)
-        return Unroll(observations, features, self.policy(core_features), self.value(core_features).squeeze(-1))
+        return Unroll(observations, pixels, features, self.policy(core_features), self.value(core_features).squeeze(-1))
 
     def _recur(self, features: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         if self.core is None:

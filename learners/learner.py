@@ -57,7 +57,7 @@ class Learner:
         if self._meta is None:
             evaluation = self._objective.begin(self._parameters, batch, differentiable=False)
             with torch.no_grad():
-                questions = self.task.ask(evaluation.unroll.observations, batch)
+                questions = self.task.ask(evaluation.unroll.pixels, batch)
             self._objective.finish(evaluation, questions)
             meta_metrics: dict[str, float] = {}
         else:

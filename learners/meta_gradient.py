@@ -79,7 +79,7 @@ class MetaGradient:
     def trace(self, begun: Evaluation) -> Traced:
         """Completes an evaluation with questions asked of the question network as it is now."""
         with torch.set_grad_enabled(begun.differentiable):
-            asked = self._task.ask(begun.unroll.observations, begun.batch)
+            asked = self._task.ask(begun.unroll.pixels, begun.batch)
         self._objective.finish(begun, tuple(q.detach().requires_grad_(begun.differentiable) for q in asked))
         return Traced(begun, asked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from actors.pool import PoolError
 from actors.resources import Resources, available_cores, choose_resources
 from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
@@ -60,10 +62,7 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     cores = available_cores()
     gpu = choose_device(training.learner.device).type == "cuda"
     resources = choose_resources(training, cores, gpu)
-    each = config.seconds / 3
-    env = measure_env(training, resources, each)
-    inference = measure_inference(training, resources, each)
-    collate, learner = measure_learner(training, resources, each)
+    env, inference, collate, learner = measure_parts(training, resources, cores, config.seconds / 3)
     ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
     trained = measure_training(training, config.seconds, stop)
     tasks = measure_tasks(training, resources) if config.tasks else {}
@@ -90,7 +89,44 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     }
 
 
-def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> Part:
+def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds: float) -> list[Part]:
+    """Emulation, inference, collation and learning, one after the other, each on all cores at once and nothing else beside it.
+
+    A core that works while the others sleep is faster than it ever is in training (clock, caches, a sibling thread), so a
+    ceiling made of such figures could not be reached by anything.
+    """
+    copies = max(1, cores // resources.learner_threads)
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(copies), context.SimpleQueue()
+    arguments = (config, resources, seconds, barrier, results)
+    workers = [context.Process(target=_measure_parts, args=arguments, daemon=True) for _ in range(copies)]
+    for worker in workers:
+        worker.start()
+    measured: list[list[Part]] = []
+    while len(measured) < copies:
+        if not results.empty():
+            measured.append(results.get())
+        elif any(worker.exitcode for worker in workers):
+            raise PoolError("a process of the benchmark died; its own message stands above")
+        else:
+            time.sleep(0.05)
+    for worker in workers:
+        worker.join()
+    return [
+        Part(same[0].name, float(np.mean([part.seconds_per_frame for part in same]))) for same in zip(*measured, strict=True)
+    ]
+
+
+def _measure_parts(config: TrainConfig, resources: Resources, seconds: float, barrier: Any, results: Any) -> None:
+    keep_freed_memory()
+    parts: list[Part] = []
+    for measure in (measure_env, measure_inference, measure_learner):
+        barrier.wait()
+        parts += measure(config, resources, seconds)
+    results.put(parts)
+
+
+def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
     """Emulation and frame stacking under random actions."""
     n = resources.envs_per_actor
     stream = EpisodeStream(make_games(config.env.game, config.env.protocol, n), seed=0)
@@ -104,10 +140,10 @@ def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> Pa
 
     part = Part("env", _seconds_per_call(step, seconds) / (n * stream.spec.frames_per_step))
     stream.close()
-    return part
+    return [part]
 
 
-def measure_inference(config: TrainConfig, resources: Resources, seconds: float) -> Part:
+def measure_inference(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
     """The acting network and the draw of actions, on one thread."""
     torch.set_num_threads(1)
     n = resources.envs_per_actor
@@ -122,10 +158,10 @@ def measure_inference(config: TrainConfig, resources: Resources, seconds: float)
         logits, _ = agent.act(observations, first, state)
         sample_actions(logits.numpy(), rng)
 
-    return Part("inference", _seconds_per_call(step, seconds) / (n * spec.frames_per_step))
+    return [Part("inference", _seconds_per_call(step, seconds) / (n * spec.frames_per_step))]
 
 
-def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -> tuple[Part, Part]:
+def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
     """Collation (joining trajectories and rebuilding the stacks), and the rest of an update."""
     torch.set_num_threads(resources.learner_threads)
     worker = RolloutWorker(config, resources.envs_per_actor, seed=0)
@@ -153,7 +189,7 @@ def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -
     collating = _seconds_per_call(collate, seconds / 5)
     stepping = _seconds_per_call(step, seconds) - stacking
     threads = resources.learner_threads
-    return Part("collate", collating * threads / frames), Part("learner", stepping * threads / frames)
+    return [Part("collate", collating * threads / frames), Part("learner", stepping * threads / frames)]
 
 
 def measure_training(config: TrainConfig, seconds: float, stop: threading.Event) -> dict[str, float]:

@@ -69,8 +69,8 @@ class AuxiliaryTask(nn.Module, ABC):
         `fixed` has the same values and no gradient: targets that bootstrap take them from it.
         """
 
-    def ask(self, observations: Tensor, batch: Batch) -> tuple[Tensor, ...]:
-        """The outputs of the question network, if there is one."""
+    def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+        """The outputs of the question network, if there is one, for centred pixels [T + 1, B, S * C, H, W]."""
         return ()
 
     def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:

@@ -46,15 +46,15 @@ class QuestionTask(AuxiliaryTask):
         `cumulant`, `discount` and `answer` are [T + 1, B, d].
         """
 
-    def ask(self, observations: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cumulants and discounts, each [T + 1, B, d]."""
         if self._looks_ahead:
-            observations = look_ahead(observations, batch, self._depth)
-        pixels = observations.flatten(0, 1)
+            pixels = look_ahead(pixels, batch, self._depth)
+        images = pixels.flatten(0, 1)
         if not self.questions.calibrated:
-            self.questions.calibrate(pixels)
-        cumulant, discount = self.questions(pixels)
-        return tuple(x.unflatten(0, observations.shape[:2]) for x in (cumulant, discount))
+            self.questions.calibrate(images)
+        cumulant, discount = self.questions(images)
+        return cumulant.unflatten(0, pixels.shape[:2]), discount.unflatten(0, pixels.shape[:2])
 
     def predict(self, features: Tensor) -> Tensor:
         """[T + 1, B, d]"""
@@ -83,7 +83,7 @@ class QuestionTask(AuxiliaryTask):
         observations = scene.observations[:, :1]
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:4]
-        pixels = observations.to(torch.get_default_dtype()).requires_grad_()
+        pixels = self.questions.torso.centred(observations).requires_grad_()
         column = scene.batch.column(0)
         with torch.enable_grad():
             cumulant, discount = self.ask(pixels, column)
