@@ -21,7 +21,7 @@ class BenchmarkConfig:
     batch_size: int = 32
     """Trajectories in an update."""
     seconds: float = 30.0
-    """How long real training is measured, after its warm-up; each part alone takes a third of it."""
+    """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
     tasks: bool = True
     """Measure the auxiliary tasks as well, one learner step each."""
     json: bool = False

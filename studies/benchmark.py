@@ -7,7 +7,7 @@ import multiprocessing
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,12 @@ class Part:
         return 1 / self.seconds_per_frame
 
 
+def mean_part(parts: Sequence[Part]) -> Part:
+    return Part(parts[0].name, sum(part.seconds_per_frame for part in parts) / len(parts))
+
+
 def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, Any]:
-    """Each part alone, then training, one after the other on the same cores."""
+    """Each part alone, training, and each part alone again, one after the other on the same cores."""
     keep_freed_memory()
     training = TrainConfig(
         env=EnvConfig(game=config.game),
@@ -62,9 +66,11 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     cores = available_cores()
     gpu = choose_device(training.learner.device).type == "cuda"
     resources = choose_resources(training, cores, gpu)
-    env, inference, collate, learner = measure_parts(training, resources, cores, config.seconds / 3)
-    ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
+    before = measure_parts(training, resources, cores, config.seconds / 6)
     trained = measure_training(training, config.seconds, stop)
+    after = measure_parts(training, resources, cores, config.seconds / 6)  # Machines drift.
+    env, inference, collate, learner = (mean_part(parts) for parts in zip(before, after, strict=True))
+    ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
     tasks = measure_tasks(training, resources) if config.tasks else {}
     memory = measure_memory(training) if config.tasks else {}
     return {
@@ -112,9 +118,7 @@ def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds
             time.sleep(0.05)
     for worker in workers:
         worker.join()
-    return [
-        Part(same[0].name, float(np.mean([part.seconds_per_frame for part in same]))) for same in zip(*measured, strict=True)
-    ]
+    return [mean_part(parts) for parts in zip(*measured, strict=True)]
 
 
 def _measure_parts(config: TrainConfig, resources: Resources, seconds: float, barrier: Any, results: Any) -> None:
