@@ -201,20 +201,29 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
     ended = threading.Event()
 
     def end_later() -> None:
-        stop.wait(WARM_UP_SECONDS + seconds)
+        while not stop.wait(0.2) and _trained_seconds(metrics) < WARM_UP_SECONDS + seconds:
+            pass
         ended.set()
 
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
+        metrics = run_dir / "metrics.jsonl"
         threading.Thread(target=end_later, daemon=True).start()
         train(config.with_run(run_dir=str(run_dir)), ended)
-        lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     measured = [line for line in lines if line["charts/wall_seconds"] >= WARM_UP_SECONDS]
     first, last = measured[0], measured[-1]
     speed = (last["frame"] - first["frame"]) / (last["charts/wall_seconds"] - first["charts/wall_seconds"])
     parts = [name for name in last if name.startswith("time/")]
     shares = {name.removeprefix("time/"): float(np.mean([line[name] for line in measured])) for name in parts}
     return {"frames_per_second": speed} | shares
+
+
+def _trained_seconds(metrics: Path) -> float:
+    """As the last whole line of a run's metrics says; the start of the processes does not count."""
+    lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+    whole = [line for line in lines[-2:] if line.endswith("\n")]
+    return json.loads(whole[-1])["charts/wall_seconds"] if whole else 0.0
 
 
 def _seconds_per_call(function: Callable[[], object], seconds: float) -> float:
