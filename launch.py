@@ -21,6 +21,7 @@ from configs.benchmark import BenchmarkConfig
 from configs.errors import ConfigError
 from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
+from configs.reproduce import ReproduceConfig
 from configs.train import PRESETS, TrainConfig
 
 T = TypeVar("T")
@@ -71,11 +72,30 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
     print(json.dumps(list_games())) if config.json else print_games()
 
 
+def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Make a figure of the paper again: reproduce lambda | microdrone --out DIR."""
+    from actors.pool import StopRequested
+    from studies.reproduce import STUDIES
+
+    if not arguments or (arguments[0] not in STUDIES and not arguments[0].startswith("-")):
+        asked = f"unknown study '{arguments[0]}'" if arguments else "no study was named"
+        raise ConfigError(f"{asked}; there is {', '.join(STUDIES)}")
+    study = None if arguments[0].startswith("-") else arguments[0]
+    config = parse(ReproduceConfig, "reproduce", arguments[1:] if study else arguments)
+    if study is None:
+        raise ConfigError(f"no study was named; there is {', '.join(STUDIES)}")
+    try:
+        print(STUDIES[study](config, stop))
+    except StopRequested:
+        print(f"stopped; continue with: launch.py reproduce {study} --out {config.out}")
+
+
 COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
     "train": train,
     "evaluate": evaluate,
     "benchmark": benchmark,
     "games": games,
+    "reproduce": reproduce,
 }
 
 

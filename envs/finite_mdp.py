@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Numbers = Array | float
 
+BLOCK = 1000
+"""Steps for which random numbers are drawn together."""
 TOLERANCE = 1e-8
 """How far probabilities may be from summing to 1."""
 
@@ -113,6 +116,25 @@ class FiniteMDP:
         d = self.stationary_distribution(policy)
         flow = d[:, None, None] * self.check_policy(policy)[:, :, None] * self.transition
         return d, (flow * self.reward).sum((0, 1)), (flow * self.discount).sum(1)
+
+
+def simulate(
+    mdp: FiniteMDP, policy: ArrayLike, rngs: Sequence[np.random.Generator], steps: int, start: NDArray[np.int64] | None = None
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Transitions (s, a, s') of one stream per generator, side by side; the streams start anywhere unless `start` is given.
+
+    A stream depends on its own generator alone, however many run beside it.
+    """
+    actions, states = mdp.check_policy(policy).cumsum(-1), mdp.transition.cumsum(-1)
+    actions[..., -1] = states[..., -1] = 1.0
+    s = np.array([rng.integers(mdp.num_states) for rng in rngs]) if start is None else start
+    for block in range(0, steps, BLOCK):
+        length = min(BLOCK, steps - block)
+        for u in np.stack([rng.random((length, 2)) for rng in rngs], axis=1):
+            a = (u[:, :1] > actions[s]).sum(-1)
+            t = (u[:, 1:] > states[s, a]).sum(-1)
+            yield s, a, t
+            s = t
 
 
 def density_ratio(mdp: FiniteMDP, target: ArrayLike, behaviour: ArrayLike) -> Array:

@@ -53,7 +53,7 @@ def _dot(x: Array, w: Array) -> Array:
 class ReverseTD:
     """Reverse TD(lambda), on- or off-policy.
 
-    w += alpha weight (G_t - x_t . w) x_t,  G_t = R_t + gamma_t ((1 - lambda) x_{t-1} . w + lambda G_{t-1}).
+    w += alpha weight (R_t + gamma_t ((1 - lambda) x_{t-1} . w + lambda G_{t-1}) - x_t . w) x_t,  G_t = R_t + gamma_t G_{t-1}.
 
     lambda 0 is Reverse TD; lambda 1 is regression on the reverse return itself. Off-policy, with lambda 0, the weight is
     tau(S_{t-1}) rho(S_{t-1}, A_{t-1}), and the fixed point is the on-policy one.
@@ -69,10 +69,9 @@ class ReverseTD:
         self._updates = 0
 
     def update(self, x_tm1: Array, x_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
-        before = _dot(x_tm1, self.weights)
-        past = (1 - self._lambda) * before + self._lambda * self._return
-        self._return = reward + discount * past
-        error = self._return - _dot(x_t, self.weights)
+        past = (1 - self._lambda) * _dot(x_tm1, self.weights) + self._lambda * self._return
+        error = reward + discount * past - _dot(x_t, self.weights)
+        self._return = reward + discount * self._return
         step = np.asarray(self._step_size(self._updates) * weight * error)
         self.weights += step[..., None] * x_t
         self._updates += 1

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.finite_mdp import FiniteMDP, MDPError, density_ratio, importance_ratio
+from envs.finite_mdp import FiniteMDP, MDPError, density_ratio, importance_ratio, simulate
 from envs.microdrone import microdrone, uniform_policy
 
 
@@ -16,16 +16,8 @@ def random_mdp(seed, num_states=3, num_actions=2):
     return mdp, rng.dirichlet(np.ones(num_actions), size=num_states)
 
 
-def simulate(mdp, policy, streams, steps, rng):
-    """Yields (s, a, s') of many independent streams, drawn by inverting the cumulative probabilities."""
-    actions, states = policy.cumsum(-1), mdp.transition.cumsum(-1)
-    actions[..., -1] = states[..., -1] = 1.0
-    s = rng.integers(mdp.num_states, size=streams)
-    for _ in range(steps):
-        a = (rng.random(streams)[:, None] > actions[s]).sum(-1)
-        t = (rng.random(streams)[:, None] > states[s, a]).sum(-1)
-        yield s, a, t
-        s = t
+def streams_of(mdp, policy, streams, steps, seed):
+    return simulate(mdp, policy, np.random.default_rng(seed).spawn(streams), steps)
 
 
 @pytest.mark.parametrize(("clockwise", "expected"), [(0.5, [4.5, 6.0, 4.5, 5.94]), (0.1, [3.5146, 2.6829, 1.3683, 4.356])])
@@ -41,7 +33,7 @@ def test_closed_forms_agree_with_long_simulations(seed, num_states, num_actions)
     streams, steps = 2000, 160
     reverse_return = np.zeros(streams)
     history = []
-    for s, a, t in simulate(mdp, policy, streams, steps, np.random.default_rng(seed)):
+    for s, a, t in streams_of(mdp, policy, streams, steps, seed):
         reward, discount = mdp.reward[s, a, t], mdp.discount[s, a, t]
         reverse_return = reward + discount * reverse_return
         history.append((s, reward, discount))

@@ -6,14 +6,14 @@ import pytest
 from envs.finite_mdp import density_ratio, importance_ratio
 from learners.quantile_td import QuantileReverseTD, midpoints, quantile_huber_gradient
 from learners.reverse_td import Constant, DensityRatio, ReverseGTD, ReverseTD, RobbinsMonro
-from tests.envs.test_finite_mdp import random_mdp, simulate
+from tests.envs.test_finite_mdp import random_mdp, streams_of
 
 STREAMS = 200
 FEATURES = np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 1.0]])
 
 
 def learn(learner, mdp, policy, features, steps, weight=lambda s, a: 1.0, seed=0):
-    for s, a, t in simulate(mdp, policy, STREAMS, steps, np.random.default_rng(seed)):
+    for s, a, t in streams_of(mdp, policy, STREAMS, steps, seed):
         learner.update(features[s], features[t], mdp.reward[s, a, t], mdp.discount[s, a, t], weight(s, a))
     return learner.weights
 
@@ -43,7 +43,7 @@ def test_lambda_one_is_regression_on_the_reverse_return():
     learner = ReverseTD(np.zeros((STREAMS, 3)), Constant(0.1), 1.0)
     weights, reverse_return = np.zeros((STREAMS, 3)), np.zeros(STREAMS)
     x = np.eye(3)
-    for s, a, t in simulate(mdp, policy, STREAMS, 50, np.random.default_rng(0)):
+    for s, a, t in streams_of(mdp, policy, STREAMS, 50, 0):
         reward, discount = mdp.reward[s, a, t], mdp.discount[s, a, t]
         learner.update(x[s], x[t], reward, discount)
         reverse_return = reward + discount * reverse_return
@@ -89,7 +89,7 @@ def test_the_learnt_ratio_matches_the_distributions():
     rho, tau = importance_ratio(mdp, target, behaviour), density_ratio(mdp, target, behaviour)
     learner = DensityRatio(3, RobbinsMonro(0.3, 100.0, 0.7), (STREAMS,))
     x = np.eye(3)
-    for s, a, t in simulate(mdp, behaviour, STREAMS, 5000, np.random.default_rng(0)):
+    for s, a, t in streams_of(mdp, behaviour, STREAMS, 5000, 0):
         learner.update(x[s], x[t], rho[s, a])
     assert np.abs(tau - 1).max() > 0.1
     assert_close_to(learner.weights, tau, bias=0.02)
@@ -120,7 +120,7 @@ def test_the_quantile_learner_recovers_the_quantiles_of_the_reverse_return(targe
     streams, x = 400, np.eye(3)
     learner = QuantileReverseTD(np.zeros((streams, 9, 3)), 0.5, kappa=0.05, target_interval=target_interval)
     reverse_return, samples, seen = np.zeros(streams), [], []
-    for step, (s, a, t) in enumerate(simulate(mdp, policy, streams, 3000, np.random.default_rng(0))):
+    for step, (s, a, t) in enumerate(streams_of(mdp, policy, streams, 3000, 0)):
         if step == 2000:
             learner._step_size = 0.05
         reward, discount = mdp.reward[s, a, t], mdp.discount[s, a, t]

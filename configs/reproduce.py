@@ -1,0 +1,25 @@
+"""Settings of `launch.py reproduce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from configs.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """Make a figure of the paper again: data, picture and a summary in words. A rerun continues where it stopped."""
+
+    out: str
+    """Directory for the results."""
+    runs: int = 30
+    """Independent runs; the paper has 30."""
+    seed: int = 0
+    """Seed from which every run's own is derived."""
+
+    def __post_init__(self) -> None:
+        if self.runs < 2:
+            raise ConfigError(f"--runs must be at least 2 for a standard error, not {self.runs}")
+        if self.seed < 0:
+            raise ConfigError(f"--seed must not be negative, not {self.seed}")
