@@ -1,0 +1,87 @@
+"""The paper's figures, in miniature."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import launch
+from actors.pool import StopRequested
+from configs.reproduce import ReproduceConfig
+from learners.run_directory import RunError
+from studies import reproduce_lambda, reproduce_microdrone
+from studies.reproduce import STUDIES
+
+SHORT = {
+    "lambda": (reproduce_lambda, {"steps": 3000}),
+    "microdrone": (reproduce_microdrone, {"learning_steps": 6000, "watching_steps": 2000}),
+}
+
+
+@pytest.fixture(params=SHORT)
+def study(request, monkeypatch):
+    module, changes = SHORT[request.param]
+    for name, value in changes.items():
+        monkeypatch.setitem(module.SETTINGS, name, value)
+    return request.param
+
+
+def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, tmp_path, never):
+    config = ReproduceConfig(out=str(tmp_path / "out"), runs=2)
+    summary = STUDIES[study](config, never)
+    out = tmp_path / "out"
+    assert (out / "summary.md").read_text() == summary
+    assert "hold" in summary
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["settings"]["study"] == study
+    data = json.loads((out / "data.json").read_text())
+    kept = (out / "runs" / "000.json").stat().st_mtime_ns
+    (out / "runs" / "001.json").write_text("{")
+    assert STUDIES[study](config, never) == summary
+    again = json.loads((out / "data.json").read_text())
+    for name in data:  # A run depends on its number alone; what runs beside it changes no more than the rounding.
+        assert np.allclose(again[name], data[name], rtol=1e-9), name
+    assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
+
+
+def test_other_settings_in_the_same_place_are_refused(study, tmp_path, never):
+    STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2), never)
+    with pytest.raises(RunError, match="results of other settings"):
+        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), never)
+
+
+def test_a_request_to_stop_ends_it_and_leaves_what_is_done(study, tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StopRequested):
+        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2), stop)
+    assert not (tmp_path / "data.json").exists()
+
+
+def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypatch, tmp_path, never):
+    monkeypatch.setitem(reproduce_microdrone.SETTINGS, "learning_steps", 60_000)
+    monkeypatch.setitem(reproduce_microdrone.SETTINGS, "watching_steps", 4_000)
+    reproduce_microdrone.reproduce_microdrone(ReproduceConfig(out=str(tmp_path), runs=2), never)
+    data = json.loads((tmp_path / "data.json").read_text())
+    assert data["error_mean"][-1] < 0.5 * data["error_mean"][0]
+    for anomaly in ("reward", "policy"):
+        before, after = np.array_split(np.array(data[f"{anomaly}_mean"]), 2)
+        assert 0.317 < before.mean() < after.mean() - 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no study was named; there is lambda, microdrone"),
+        (["lamda", "--out", "x"], "unknown study 'lamda'"),
+        (["lambda", "--out", "x", "--runs", "1"], "--runs must be at least 2"),
+        (["lambda"], "--out"),
+    ],
+)
+def test_mistakes(capsys, arguments, complaint):
+    assert launch.main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
