@@ -134,7 +134,7 @@ class Conv2d(nn.Conv2d):
 
 
 class PixelConv2d(nn.Conv2d):
-    """Over bytes 0 to 255: the division is done on the few weights, not on the many pixels."""
+    """Over brightnesses in steps of 1/255: the division is done on the few weights, not on the many pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
         return _Convolution.apply(input, self.weight / 255, self.bias, (self.stride, self.padding))

@@ -78,10 +78,10 @@ class Objective:
         named = {name: p for name, p in network.named_parameters() if not name.startswith("task.questions.")}
         self.names = list(named)
         self.theta: list[Tensor] = list(named.values())
-        belongs_to_torso = [name.startswith(("agent.torso.", "task.")) for name in self.names]
         self._stops = stop_main_gradient
-        self._auxiliary_part = [i for i, torso in enumerate(belongs_to_torso) if torso]
-        self._main_part = [i for i, torso in enumerate(belongs_to_torso) if not torso]
+        taught_by_task = [name.startswith(("agent.torso.", "task.")) for name in self.names]  # If the main gradient stops.
+        self._auxiliary_part = [i for i, by_task in enumerate(taught_by_task) if by_task]
+        self._main_part = [i for i, by_task in enumerate(taught_by_task) if not by_task]
 
     def begin(self, theta: Sequence[Tensor], batch: Batch, differentiable: bool) -> Evaluation:
         """The network's outputs and the main loss."""

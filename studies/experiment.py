@@ -44,7 +44,8 @@ class Experiment:
 
     def collect(self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event) -> list[dict[str, Any]]:
         """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each process."""
-        missing = [number for number in range(runs) if self._read(number) is None]
+        data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
+        missing = [number for number in range(runs) if number not in data]
         progress = Progress(label, runs, runs - len(missing), unit="runs")
         chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
         workers = max(1, min(available_cores(), len(chunks)))
@@ -56,15 +57,16 @@ class Experiment:
                 if stop.is_set():
                     raise StopRequested
                 for future in done:
-                    for number, data in zip(pending.pop(future), future.result(), strict=True):
-                        write_atomically(self._path(number), json.dumps(data).encode())
+                    for number, made in zip(pending.pop(future), future.result(), strict=True):
+                        write_atomically(self._path(number), json.dumps(made).encode())
+                        data[number] = made
                 progress.update(runs - sum(map(len, pending.values())))
         finally:
             progress.close()
             for process in list((pool._processes or {}).values()) if stop.is_set() else []:
                 process.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
-        return [self._read(number) or {} for number in range(runs)]
+        return [data[number] for number in range(runs)]
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         write_atomically(self.out / name, (json.dumps(value, indent=1) + "\n").encode())
@@ -76,12 +78,11 @@ class Experiment:
         return self._runs / f"{number:03d}.json"
 
     def _read(self, number: int) -> dict[str, Any] | None:
+        """None if the run is still to be made, or was damaged and is to be made again."""
         try:
             return json.loads(self._path(number).read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
-        except ValueError:
-            return None  # A damaged file is made again.
 
 
 def run_generator(seed: int, number: int) -> np.random.Generator:

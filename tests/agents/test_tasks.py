@@ -1,3 +1,5 @@
+from typing import get_args
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from agents.questions import QuestionNetwork
 from agents.tasks import TASKS, Scene
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
 from agents.tasks.question_task import look_ahead, relative_error
-from configs.train import TaskConfig
+from configs.train import META_LEARNED, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
 
@@ -17,6 +19,11 @@ TASK_NAMES = [name for name in TASKS if name != "none"]
 
 def build(name, **options):
     return TASKS[name].build(TaskConfig(num_questions=3, **options), SPEC, num_features=8)
+
+
+def test_the_config_knows_the_tasks_and_which_of_them_are_meta_learned():
+    assert set(get_args(TaskName)) == set(TASKS)
+    assert {name for name, task in TASKS.items() if task.learns_questions} == set(META_LEARNED)
 
 
 def five_steps(first, discount, valid):
