@@ -8,24 +8,17 @@ dead actor follow from it.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import ray
 import torch
 from ray.exceptions import RayActorError, RayTaskError
 from torch import Tensor
 
+from actors.cluster import cause_of, start_ray
 from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
@@ -36,13 +29,9 @@ from envs.registry import game_spec
 
 log = logging.getLogger(__name__)
 
-ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.5
-CONNECT_SECONDS = 5.0
 MAX_FAILURES = 3
 """Failures of one actor in a row, without a trajectory between them, after which the cause is not bad luck."""
-STORE_BYTES = 512 * 2**20
-"""Object store: trajectories under way and a few versions of the weights take a fraction of it."""
 
 
 class RolloutActor:
@@ -69,8 +58,7 @@ class RayPool:
         self._resources = resources
         self._stop = stop
         self.spec = game_spec(config.env.game, config.env.protocol)
-        with _keeping_sigterm():
-            start_ray(config.actors.ray_address, resources.num_actors)
+        start_ray(config.actors.ray_address, resources.num_actors)
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
@@ -158,7 +146,7 @@ class RayPool:
         self._report.add(trajectory)
 
     def _replace(self, slot: int, error: Exception) -> None:
-        cause = _cause(error)
+        cause = cause_of(error)
         self._failures[slot] += 1
         if self._failures[slot] >= MAX_FAILURES:
             raise PoolError(f"actor {slot} failed {MAX_FAILURES} times in a row: {cause}") from error
@@ -169,58 +157,3 @@ class RayPool:
         self._restarts += 1
         for _ in range(self._config.actors.in_flight):
             self._submit(slot)
-
-
-def start_ray(address: str, num_actors: int) -> None:
-    """Joins the cluster at `address`, or starts a local one that only this machine can reach and that ends with us."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Ray runs workers at niceness 15, where any other load on the machine starves them.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address:
-        _check_reachable(address)
-        excludes = [".venv", ".git", "runs", "results", "*.mp4"]
-        try:
-            ray.init(address, runtime_env={"working_dir": str(ROOT), "excludes": excludes}, **common)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise PoolError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from error
-        return
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    ray.init(
-        "local",
-        num_cpus=num_actors,
-        num_gpus=0,
-        include_dashboard=False,
-        object_store_memory=min(STORE_BYTES, psutil.virtual_memory().available // 4),
-        _node_ip_address="127.0.0.1",
-        **common,
-    )
-
-
-def _cause(error: Exception) -> str:
-    """The line of a Ray error that says what happened."""
-    if isinstance(error, RayTaskError):
-        return f"{type(error.cause).__name__}: {error.cause}"
-    lines = str(error).strip().splitlines()
-    return lines[-1] if "creation task" in lines[0] else lines[0]
-
-
-@contextmanager
-def _keeping_sigterm() -> Iterator[None]:
-    """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
-
-
-def _check_reachable(address: str) -> None:
-    """Raises PoolError where nothing listens: Ray itself would go on trying for more than ten minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECT_SECONDS).close()
-    except OSError as error:
-        raise PoolError(f"cannot join Ray at {address}: {error.strerror or error}") from None

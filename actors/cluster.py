@@ -1,0 +1,85 @@
+"""Ray, local or shared: how it is started, joined and asked what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import RayTaskError
+
+from actors.pool import PoolError
+
+ROOT = Path(__file__).resolve().parent.parent
+CONNECT_SECONDS = 5.0
+STORE_BYTES = 512 * 2**20
+"""Object store: trajectories under way and a few versions of the weights take a fraction of it."""
+
+
+def start_ray(address: str, num_cpus: int) -> None:
+    """Joins the cluster at `address`, or starts a local one that only this machine can reach and that ends with us."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray runs workers at niceness 15, where any other load on the machine starves them.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    with _keeping_sigterm():
+        _start(address, num_cpus)
+
+
+def _start(address: str, num_cpus: int) -> None:
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address:
+        _check_reachable(address)
+        excludes = [".venv", ".git", "runs", "results", "*.mp4"]
+        try:
+            ray.init(address, runtime_env={"working_dir": str(ROOT), "excludes": excludes}, **common)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise PoolError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from error
+        return
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    ray.init(
+        "local",
+        num_cpus=num_cpus,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=min(STORE_BYTES, psutil.virtual_memory().available // 4),
+        _node_ip_address="127.0.0.1",
+        **common,
+    )
+
+
+def cause_of(error: Exception) -> str:
+    """The line of a Ray error that says what happened."""
+    if isinstance(error, RayTaskError):
+        return f"{type(error.cause).__name__}: {error.cause}"
+    lines = str(error).strip().splitlines()
+    return lines[-1] if "creation task" in lines[0] else lines[0]
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _check_reachable(address: str) -> None:
+    """Raises PoolError where nothing listens: Ray itself would go on trying for more than ten minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise PoolError(f"cannot join Ray at {address}: {error.strerror or error}") from None
