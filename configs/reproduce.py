@@ -17,6 +17,8 @@ class ReproduceConfig:
     """Independent runs; the paper has 30."""
     seed: int = 0
     """Seed from which every run's own is derived."""
+    ray_address: str = ""
+    """Ray cluster to spread the runs over; by default a local one is started and ended."""
 
     def __post_init__(self) -> None:
         if self.runs < 2:

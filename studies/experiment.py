@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import math
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from actors.pool import StopRequested
+from actors.pool import PoolError, StopRequested
 from actors.resources import available_cores
 from learners.checkpoint import write_atomically
 from learners.run_directory import RunError, provenance
 from studies.progress import Progress
 
 Settings = dict[str, Any]
-Work = Callable[[Settings, Sequence[int]], list[dict[str, Any]]]
-"""From the settings and the numbers of some runs to the data of each."""
+Work = Callable[..., list[dict[str, Any]]]
+"""From the settings, the numbers of some runs and whatever else is given to the data of each."""
+
+
+POLL_SECONDS = 0.2
+MAX_RETRIES = 3
+"""How often the runs of a worker that died are tried again."""
 
 
 class Experiment:
     """The directory of an experiment: settings.json, runs/NUMBER.json, and what is made of them at the end."""
 
-    def __init__(self, out: Path, settings: Settings):
+    def __init__(self, out: Path, settings: Settings, ray_address: str = ""):
         self.out = out
         self.settings = settings
+        self._ray_address = ray_address
         self._runs = out / "runs"
         recorded = out / "settings.json"
         try:
@@ -42,31 +47,53 @@ class Experiment:
                 raise
             raise RunError(f"cannot use {out}: {error}") from None
 
-    def collect(self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event) -> list[dict[str, Any]]:
-        """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each process."""
+    def collect(
+        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *given: Any
+    ) -> list[dict[str, Any]]:
+        """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each worker."""
         data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
         missing = [number for number in range(runs) if number not in data]
-        progress = Progress(label, runs, runs - len(missing), unit="runs")
-        chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
-        workers = max(1, min(available_cores(), len(chunks)))
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        progress = Progress(label, runs, runs - len(missing), unit="runs", window=math.inf)
+        if stop.is_set():
+            raise StopRequested
         try:
-            pending = {pool.submit(work, self.settings, numbers): numbers for numbers in chunks}
-            while pending:
-                done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-                if stop.is_set():
-                    raise StopRequested
-                for future in done:
-                    for number, made in zip(pending.pop(future), future.result(), strict=True):
-                        write_atomically(self._path(number), json.dumps(made).encode())
-                        data[number] = made
-                progress.update(runs - sum(map(len, pending.values())))
+            chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
+            for number, made in self._make(chunks, work, stop, given):
+                write_atomically(self._path(number), json.dumps(made).encode())
+                data[number] = made
+                progress.update(len(data))
         finally:
             progress.close()
-            for process in list((pool._processes or {}).values()) if stop.is_set() else []:
-                process.terminate()
-            pool.shutdown(wait=True, cancel_futures=True)
         return [data[number] for number in range(runs)]
+
+    def _make(
+        self, chunks: list[list[int]], work: Work, stop: threading.Event, given: Sequence[Any]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Numbers and data of runs as they are done; a worker that dies is replaced and its runs are made again."""
+        if not chunks:
+            return
+        import ray  # Takes seconds, which a finished experiment does without.
+        from ray.exceptions import RayError
+
+        from actors.cluster import cause_of, start_ray
+
+        start_ray(self._ray_address, min(available_cores(), len(chunks)))
+        try:
+            remote = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
+            shared = [ray.put(value) for value in given]
+            pending = {remote.remote(self.settings, numbers, *shared): numbers for numbers in chunks}
+            while pending:
+                done, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
+                if stop.is_set():
+                    raise StopRequested
+                for reference in done:
+                    numbers = pending.pop(reference)
+                    try:
+                        yield from zip(numbers, ray.get(reference), strict=True)
+                    except RayError as error:
+                        raise PoolError(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}") from error
+        finally:
+            ray.shutdown()
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         write_atomically(self.out / name, (json.dumps(value, indent=1) + "\n").encode())

@@ -16,10 +16,10 @@ SPEED_WINDOW_SECONDS = 30.0
 
 
 class Progress:
-    """Counts `unit`s up to `total`, with speed, time left and a remark such as the mean return."""
+    """Counts `unit`s up to `total`, with speed over the last `window` seconds, time left and a remark."""
 
-    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frames"):
-        self._label, self._total, self._unit = label, total, unit
+    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frames", window: float = SPEED_WINDOW_SECONDS):
+        self._label, self._total, self._unit, self._window = label, total, unit, window
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), done)])
         self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
@@ -34,7 +34,7 @@ class Progress:
     def update(self, done: int, remark: str = "") -> None:
         now = time.monotonic()
         self._recent.append((now, done))
-        while now - self._recent[0][0] > SPEED_WINDOW_SECONDS and len(self._recent) > 2:
+        while now - self._recent[0][0] > self._window and len(self._recent) > 2:
             self._recent.popleft()
         if self._bar is not None:
             self._bar.update(self._row, completed=done, remark=self._describe(done, remark))
@@ -55,7 +55,9 @@ class Progress:
         return (after - before) / (end - start) if end > start else 0.0
 
     def _describe(self, done: int, remark: str) -> str:
-        text = f"{done:,} / {self._total:,} {self._unit}, {self._speed():,.0f}/s"
+        speed = self._speed()
+        rate = f"{speed:,.0f}/s" if speed >= 10 else f"{60 * speed:,.1f}/min"
+        text = f"{done:,} / {self._total:,} {self._unit}, {rate}"
         return f"{text}, {remark}" if remark else text
 
     def _time_left(self, done: int) -> str:

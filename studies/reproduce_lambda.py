@@ -29,7 +29,7 @@ CHUNK = 15
 
 def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png and summary.md; returns the summary."""
-    experiment = Experiment(Path(config.out), SETTINGS | {"study": "lambda", "seed": config.seed})
+    experiment = Experiment(Path(config.out), SETTINGS | {"study": "lambda", "seed": config.seed}, config.ray_address)
     data = experiment.collect(config.runs, CHUNK, learn, "reproduce lambda", stop)
     errors = np.array([run["errors"] for run in data])  # [runs, lambdas, alphas, logs]
     choices = {"area under the curve": errors.mean((0, 3)).argmin(-1), "final error": errors[..., -1].mean(0).argmin(-1)}

@@ -40,7 +40,7 @@ CHUNK = 8
 
 def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png and summary.md; returns the summary."""
-    experiment = Experiment(Path(config.out), SETTINGS | {"study": "microdrone", "seed": config.seed})
+    experiment = Experiment(Path(config.out), SETTINGS | {"study": "microdrone", "seed": config.seed}, config.ray_address)
     data = experiment.collect(config.runs, CHUNK, learn_and_watch, "reproduce microdrone", stop)
     errors = np.array([run["errors"] for run in data])  # [runs, logs]
     probabilities = {name: np.array([run["probability"][name] for run in data]) for name in ANOMALIES}
