@@ -70,6 +70,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     _sync_directory(path.parent)
 
 
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
+    write_atomically(path, save(tensors, {"format": FORMAT, "values": json.dumps(checkpoint.values)}))
+
+
 class CheckpointDirectory:
     """The newest `keep` checkpoints of a run, and the one with the best score."""
 
@@ -80,8 +85,7 @@ class CheckpointDirectory:
     def save(self, checkpoint: Checkpoint, frame: int, is_best: bool) -> Path:
         self._path.mkdir(exist_ok=True)
         path = self._path / f"frame_{frame:012d}.safetensors"
-        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-        write_atomically(path, save(tensors, {"format": FORMAT, "values": json.dumps(checkpoint.values)}))
+        write_checkpoint(path, checkpoint)
         if is_best:
             link = self._path / f".{BEST}.{os.getpid()}.tmp"
             link.unlink(missing_ok=True)

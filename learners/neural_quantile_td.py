@@ -1,0 +1,121 @@
+"""Distributional Reverse TD with a network, for continuous states: replay, a target network and importance weights."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from envs.finite_mdp import Array, Numbers
+from learners.quantile_td import midpoints
+
+
+def quantile_huber_loss(prediction: Tensor, target: Tensor, kappa: float) -> Tensor:
+    """The loss [...] of the quantiles `prediction` [..., N] against every `target` [..., M], averaged over both.
+
+    |tau_i - 1{u < 0}| H(u), u = target - prediction, H(u) = u^2 / 2 kappa inside kappa and |u| - kappa / 2 outside.
+    """
+    u = target.unsqueeze(-2) - prediction.unsqueeze(-1)
+    tau = torch.as_tensor(midpoints(prediction.shape[-1]), dtype=u.dtype).unsqueeze(-1)
+    size = u.abs()
+    huber = torch.where(size <= kappa, u.square() / (2 * kappa), size - kappa / 2) if kappa else size
+    return (torch.where(u < 0, 1 - tau, tau) * huber).mean((-2, -1))
+
+
+class Replay:
+    """The last `capacity` transitions of a stream, in memory that does not grow."""
+
+    def __init__(self, capacity: int, state_size: int):
+        self._states = torch.zeros(capacity, 2, state_size)  # S_{t-1}, S_t
+        self._scalars = torch.zeros(capacity, 3)  # reward, discount, weight
+        self._added = 0
+
+    def __len__(self) -> int:
+        return min(self._added, len(self._states))
+
+    def add(self, s_tm1: Array, s_t: Array, scalars: Array) -> None:
+        """A batch of transitions, the oldest of which gives way."""
+        rows = torch.arange(self._added, self._added + len(s_t)) % len(self._states)
+        self._states[rows, 0] = torch.as_tensor(s_tm1, dtype=torch.float32)
+        self._states[rows, 1] = torch.as_tensor(s_t, dtype=torch.float32)
+        self._scalars[rows] = torch.as_tensor(scalars, dtype=torch.float32)
+        self._added += len(s_t)
+
+    def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        rows = torch.randint(len(self), (size,), generator=generator)
+        return self._states[rows], self._scalars[rows]
+
+
+class NeuralQuantileTD:
+    """Quantiles q_i(s) of the reverse return by a network, trained on minibatches of past transitions.
+
+    Each regresses q(S_t) on R_t + gamma_t q_j(S_{t-1}), the latter from a copy of the network that follows every
+    `target_interval` updates, weighted by `weight` (off-policy: rho).
+    """
+
+    def __init__(
+        self,
+        state_size: int,
+        num_quantiles: int = 20,
+        hidden: Sequence[int] = (64, 64),
+        learning_rate: float = 5e-3,
+        capacity: int = 10_000,
+        batch_size: int = 128,
+        target_interval: int = 100,
+        kappa: float = 1.0,
+        seed: int = 0,
+    ):
+        if capacity < batch_size:
+            raise ValueError(f"a replay of {capacity} transitions never holds a batch of {batch_size}")
+        self._generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network = _perceptron((state_size, *hidden, num_quantiles))
+        self._target = copy.deepcopy(self.network).requires_grad_(False)
+        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+        self._replay = Replay(capacity, state_size)
+        self._batch_size = batch_size
+        self._target_interval = target_interval
+        self._kappa = kappa
+        self._updates = 0
+
+    @torch.inference_mode()
+    def quantiles(self, state: Array) -> Array:
+        """[..., N] at the states [..., F]."""
+        return self.network(torch.as_tensor(state, dtype=torch.float32)).double().numpy()
+
+    def observe(self, s_tm1: Array, s_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
+        """Keeps transitions, given for one stream or [streams, ...] at once."""
+        s_tm1, s_t = np.atleast_2d(s_tm1), np.atleast_2d(s_t)
+        scalars = np.stack([np.broadcast_to(x, len(s_t)) for x in (reward, discount, weight)], axis=-1)
+        if not (np.isfinite(scalars).all() and np.isfinite(s_tm1).all() and np.isfinite(s_t).all()):
+            raise ValueError(f"a transition is no number: reward, discount, weight {scalars.tolist()}")
+        self._replay.add(s_tm1, s_t, scalars)
+
+    def update(self) -> float | None:
+        """One step of the optimiser; returns the loss, or None while there is less than a batch to learn from."""
+        if len(self._replay) < self._batch_size:
+            return None
+        states, scalars = self._replay.sample(self._batch_size, self._generator)
+        reward, discount, weight = scalars.unsqueeze(-1).unbind(1)
+        with torch.no_grad():
+            target = reward + discount * self._target(states[:, 0])
+        loss = (weight.squeeze(-1) * quantile_huber_loss(self.network(states[:, 1]), target, self._kappa)).mean()
+        self._optimiser.zero_grad()
+        loss.backward()
+        self._optimiser.step()
+        self._updates += 1
+        if self._updates % self._target_interval == 0:
+            self._target.load_state_dict(self.network.state_dict())
+        return loss.item()
+
+
+def _perceptron(sizes: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
