@@ -8,9 +8,11 @@ from collections.abc import Callable
 from configs.reproduce import ReproduceConfig
 from studies.reproduce_lambda import reproduce_lambda
 from studies.reproduce_microdrone import reproduce_microdrone
+from studies.reproduce_reacher import reproduce_reacher
 
 STUDIES: dict[str, Callable[[ReproduceConfig, threading.Event], str]] = {
     "lambda": reproduce_lambda,
     "microdrone": reproduce_microdrone,
+    "reacher": reproduce_reacher,
 }
 """Each writes its results and returns a summary in words."""

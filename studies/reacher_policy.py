@@ -1,0 +1,107 @@
+"""The policy that the Reacher study watches: TD3, trained once and kept with its return."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from actors.pool import StopRequested
+from envs.finite_mdp import Array
+from learners.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from studies.progress import Progress
+
+log = logging.getLogger(__name__)
+
+GAME = "Reacher-v5"
+NOISE = 0.1
+EVALUATION_EPISODES = 100
+
+
+class ReacherPolicy:
+    """The deterministic policy mu_d."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self.values = checkpoint.values
+        self._layers = [
+            (checkpoint.tensors[f"{i}.weight"].double().numpy(), checkpoint.tensors[f"{i}.bias"].double().numpy())
+            for i in range(len(checkpoint.tensors) // 2)
+        ]
+
+    def __call__(self, state: Array) -> Array:
+        """Actions [..., 2] in [-1, 1] for states [..., 10]."""
+        *hidden, last = self._layers
+        x = state
+        for weight, bias in hidden:
+            x = np.maximum(x @ weight.T + bias, 0)
+        return np.tanh(x @ last[0].T + last[1])
+
+
+def reacher_policy(path: Path, steps: int, seed: int, stop: threading.Event) -> ReacherPolicy:
+    """The policy kept at `path`, or a new one, which is then kept there."""
+    try:
+        return ReacherPolicy(read_checkpoint(path))
+    except CheckpointError as error:
+        if path.exists():
+            log.warning("%s; training a new policy", error)
+    write_checkpoint(path, train_policy(steps, seed, stop))
+    return ReacherPolicy(read_checkpoint(path))
+
+
+def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
+    from stable_baselines3 import TD3  # Takes seconds to import, and most uses find the policy trained.
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    torch.set_num_threads(1)  # Networks this small are slower on more, far slower beside other work.
+    progress = Progress("training TD3", steps, unit="steps")
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            progress.update(self.num_timesteps)
+            return not stop.is_set()
+
+    env = gymnasium.make(GAME)
+    noise = NormalActionNoise(np.zeros(2), np.full(2, NOISE))
+    algorithm = TD3("MlpPolicy", env, action_noise=noise, buffer_size=steps, seed=seed, device="cpu")
+    try:
+        algorithm.learn(steps, callback=Watch())
+    finally:
+        progress.close()
+        env.close()
+    if stop.is_set():
+        raise StopRequested
+    linear = [module for module in algorithm.policy.actor.mu if isinstance(module, nn.Linear)]
+    tensors: dict[str, Tensor] = {}
+    for i, module in enumerate(linear):
+        tensors |= {f"{i}.weight": module.weight.detach().clone(), f"{i}.bias": module.bias.detach().clone()}
+    returns = evaluate_policy(ReacherPolicy(Checkpoint(tensors, {})), seed)
+    values = {
+        "kind": "reacher policy",
+        "steps": steps,
+        "seed": seed,
+        "return_mean": float(returns.mean()),
+        "return_standard_error": float(returns.std(ddof=1) / np.sqrt(len(returns))),
+        "evaluation_episodes": len(returns),
+    }
+    return Checkpoint(tensors, values)
+
+
+def evaluate_policy(policy: ReacherPolicy, seed: int) -> Array:
+    """Returns of whole episodes of the ordinary task, with its limit of 50 steps and without noise."""
+    env = gymnasium.make(GAME)
+    returns = []
+    for episode in range(EVALUATION_EPISODES):
+        state, _ = env.reset(seed=seed + episode)
+        total, over = 0.0, False
+        while not over:
+            state, reward, terminated, truncated, _ = env.step(policy(state))
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    env.close()
+    return np.array(returns)
