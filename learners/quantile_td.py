@@ -21,7 +21,7 @@ def quantile_huber_gradient(prediction: Array, target: Array, kappa: float) -> A
     """
     u = target[..., None, :] - prediction[..., :, None]
     slope = np.sign(u) if kappa == 0 else np.clip(u / kappa, -1, 1)
-    tau = midpoints(prediction.shape[-1])[:, None]
+    tau = midpoints(prediction.shape[-1]).astype(prediction.dtype)[:, None]
     return -(np.where(u < 0, 1 - tau, tau) * slope).mean(-1)
 
 

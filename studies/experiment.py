@@ -79,7 +79,7 @@ class Experiment:
 
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
         try:
-            remote = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
+            remote: Any = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
             shared = [ray.put(value) for value in given]
             pending = {remote.remote(self.settings, numbers, *shared): numbers for numbers in chunks}
             while pending:

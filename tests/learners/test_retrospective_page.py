@@ -1,0 +1,17 @@
+"""The example of docs/retrospective.md, run as it stands there."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "retrospective.md"
+
+
+def test_the_documented_monitor_raises_its_alarm_for_weak_motors(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    found: dict[str, object] = {"__name__": "example"}
+    exec(compile(code, PAGE.name, "exec"), found)
+    alarm = found["alarm"]
+    assert alarm.interval[0] <= 2 * alarm.asked_rate
+    assert found["sound"] < 0.04
+    assert found["weak"] > 5 * found["sound"]
+    assert "weak motors" in capsys.readouterr().out
