@@ -18,24 +18,22 @@ class Replay:
     """The last `capacity` transitions of a stream, in memory that does not grow."""
 
     def __init__(self, capacity: int, state_size: int):
-        self._states = torch.zeros(capacity, 2, state_size)  # S_{t-1}, S_t
-        self._scalars = torch.zeros(capacity, 3)  # reward, discount, weight
+        self._states = np.zeros((capacity, 2, state_size), dtype=np.float32)  # S_{t-1}, S_t
+        self._scalars = np.zeros((capacity, 3), dtype=np.float32)  # reward, discount, weight
         self._added = 0
 
     def __len__(self) -> int:
         return min(self._added, len(self._states))
 
     def add(self, s_tm1: Array, s_t: Array, scalars: Array) -> None:
-        """A batch of transitions, the oldest of which gives way."""
-        rows = torch.arange(self._added, self._added + len(s_t)) % len(self._states)
-        self._states[rows, 0] = torch.as_tensor(s_tm1, dtype=torch.float32)
-        self._states[rows, 1] = torch.as_tensor(s_t, dtype=torch.float32)
-        self._scalars[rows] = torch.as_tensor(scalars, dtype=torch.float32)
+        """A batch of transitions, for which the oldest give way."""
+        rows = np.arange(self._added, self._added + len(s_t)) % len(self._states)
+        self._states[rows, 0], self._states[rows, 1], self._scalars[rows] = s_tm1, s_t, scalars
         self._added += len(s_t)
 
-    def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        rows = torch.randint(len(self), (size,), generator=generator)
-        return self._states[rows], self._scalars[rows]
+    def sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        rows = rng.integers(len(self), size=size)
+        return torch.from_numpy(self._states[rows]), torch.from_numpy(self._scalars[rows])
 
 
 class NeuralQuantileTD:
@@ -59,7 +57,7 @@ class NeuralQuantileTD:
     ):
         if capacity < batch_size:
             raise ValueError(f"a replay of {capacity} transitions never holds a batch of {batch_size}")
-        self._generator = torch.Generator().manual_seed(seed)
+        self._rng = np.random.default_rng(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = _perceptron((state_size, *hidden, num_quantiles))
@@ -92,7 +90,7 @@ class NeuralQuantileTD:
         """
         if len(self._replay) < self._batch_size:
             return
-        states, scalars = self._replay.sample(self._batch_size, self._generator)
+        states, scalars = self._replay.sample(self._batch_size, self._rng)
         reward, discount, weight = scalars.unsqueeze(-1).unbind(1)
         prediction = self.network(states[:, 1])
         with torch.no_grad():

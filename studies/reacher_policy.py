@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,6 +21,13 @@ log = logging.getLogger(__name__)
 
 GAME = "Reacher-v5"
 NOISE = 0.1
+TD3_SETTINGS: dict[str, Any] = {
+    "learning_starts": 1_000,
+    "gradient_steps": 2,
+    "gamma": 0.95,
+    "policy_kwargs": {"net_arch": [128, 128]},
+}
+"""What differs from stable-baselines3's defaults, with which 20,000 steps return -5.2 instead of -4.4."""
 EVALUATION_EPISODES = 100
 
 
@@ -54,7 +62,7 @@ def reacher_policy(path: Path, steps: int, seed: int, stop: threading.Event) -> 
 
 
 def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
-    from stable_baselines3 import TD3  # Takes seconds to import, and most uses find the policy trained.
+    import stable_baselines3  # Takes seconds, and most uses find the policy trained.
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.noise import NormalActionNoise
 
@@ -68,7 +76,9 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
 
     env = gymnasium.make(GAME)
     noise = NormalActionNoise(np.zeros(2), np.full(2, NOISE))
-    algorithm = TD3("MlpPolicy", env, action_noise=noise, buffer_size=steps, seed=seed, device="cpu")
+    algorithm = stable_baselines3.TD3(
+        "MlpPolicy", env, action_noise=noise, buffer_size=steps, seed=seed, device="cpu", **TD3_SETTINGS
+    )
     try:
         algorithm.learn(steps, callback=Watch())
     finally:

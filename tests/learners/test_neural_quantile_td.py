@@ -24,8 +24,7 @@ def test_an_update_descends_the_loss_written_out():
     learner = NeuralQuantileTD(2, num_quantiles=4, hidden=(8,), batch_size=5, kappa=0.5, seed=1)
     rng = np.random.default_rng(0)
     learner.observe(*rng.normal(size=(2, 5, 2)), 2 * rng.normal(size=5), rng.random(5), rng.random(5))
-    states, scalars = learner._replay.sample(5, torch.Generator().manual_seed(1))
-    learner._generator.manual_seed(1)
+    states, scalars = learner._replay.sample(5, np.random.default_rng(1))  # Its own generator has this seed.
     reward, discount, weight = scalars.unbind(1)
     target = (reward[:, None] + discount[:, None] * learner.network(states[:, 0])).detach()
     loss = weighted_loss(learner.network(states[:, 1]), target, weight, kappa=0.5)
@@ -40,7 +39,7 @@ def test_replay_keeps_the_newest_and_which_end_is_which():
     for t in range(7):
         replay.add(np.array([[t]]), np.array([[t + 1]]), np.array([[10 * t, 1.0, 0.5]]))
     assert len(replay) == 4
-    states, scalars = replay.sample(200, torch.Generator().manual_seed(0))
+    states, scalars = replay.sample(200, np.random.default_rng(0))
     assert set(states[:, 0, 0].tolist()) == {3, 4, 5, 6}
     assert torch.equal(states[:, 1], states[:, 0] + 1)
     assert torch.equal(scalars[:, 0], 10 * states[:, 0, 0])

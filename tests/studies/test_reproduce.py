@@ -42,7 +42,10 @@ def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, 
     (out / "runs" / "001.json").write_text("{")
     assert STUDIES[study](config, never) == summary
     again = json.loads((out / "data.json").read_text())
-    for name in set(data) - {"policy", "anomalies"}:  # A run depends on its number alone; what runs beside it changes no more than the rounding.
+    for name in set(data) - {
+        "policy",
+        "anomalies",
+    }:  # A run depends on its number alone; what runs beside it changes no more than the rounding.
         assert np.allclose(again[name], data[name], rtol=1e-9), name
     assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
 
