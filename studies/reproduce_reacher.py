@@ -154,7 +154,7 @@ def draw(samples: Array, steps: Array, path: Path) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     first_policy = len(SETTINGS["anomalous_rewards"])
     for i, name in enumerate(anomaly_names()):
-        axes = panels[i >= first_policy]
+        axes = panels[int(i >= first_policy)]
         mean, error = mean_and_error(samples[:, i])
         axes.plot(steps, mean, label=name)
         axes.fill_between(steps, mean - error, mean + error, alpha=0.25)

@@ -1,15 +1,19 @@
 """Runs of an experiment: spread, kept, made again."""
 
 import os
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ray import cloudpickle
 
 from actors.pool import PoolError
 from learners.run_directory import RunError
 from studies.experiment import Experiment, mean_and_error, run_generator
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import a test.
 
 
 def double(settings, numbers, added):

@@ -50,18 +50,14 @@ def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, 
     assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
 
 
-def test_other_settings_in_the_same_place_are_refused(study, tmp_path, never):
-    STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2), never)
-    with pytest.raises(RunError, match="results of other settings"):
-        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), never)
-
-
-def test_a_request_to_stop_ends_it_and_leaves_what_is_done(study, tmp_path):
+def test_a_request_to_stop_ends_it_and_other_settings_in_the_same_place_are_refused(study, tmp_path):
     stop = threading.Event()
     stop.set()
     with pytest.raises(StopRequested):
         STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2), stop)
     assert not (tmp_path / "data.json").exists()
+    with pytest.raises(RunError, match="results of other settings"):
+        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), stop)
 
 
 def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypatch, tmp_path, never):
