@@ -21,7 +21,8 @@ META_LEARNED = ("gvf", "reverse_gvf")
 @dataclass(frozen=True)
 class EnvConfig:
     game: str = "pong"
-    """An Atari game, `catch`, or `gym:ID` for a Gymnasium environment (`launch.py games` lists them)."""
+    """An Atari game, `catch`, `collect_objects`, `puddleworld`, or `gym:ID` for a Gymnasium environment (`launch.py games`
+    lists them)."""
     protocol: Literal["impala", "machado"] = "impala"
     """Rules for Atari. impala: no-op starts, minimal actions, a lost life ends the learning episode. machado: sticky
     actions 0.25, all 18 actions, whole games."""

@@ -8,10 +8,11 @@ import gymnasium
 
 from envs.atari import AtariGames, atari_games
 from envs.catch import Catch
+from envs.grid_games import GRIDS, GridGames
 from envs.gymnasium_games import GymnasiumGames
 from envs.stream import EnvSpec, GameError, Games
 
-SMALL_GAMES = ("catch",)
+SMALL_GAMES = ("catch", *GRIDS)
 GYMNASIUM_PREFIX = "gym:"
 """`gym:CarRacing-v3` plays the registered Gymnasium environment `CarRacing-v3`."""
 
@@ -38,6 +39,8 @@ def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, fo
         return GymnasiumGames(name.removeprefix(GYMNASIUM_PREFIX), num_envs)
     if name == "catch":
         return Catch(num_envs)
+    if name in GRIDS:
+        return GridGames(GRIDS[name](), num_envs)
     return AtariGames(name, protocol, num_envs, num_threads, for_video)
 
 

@@ -1,0 +1,208 @@
+"""Small finite games seen as pixels: an agent moves between cells, and a picture shows where it is.
+
+Everything that can happen is in tables, so that all games step at once by lookup and the best possible score is known exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.stream import EnvSpec, RawStep
+
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""Up, right, down, left: rows and columns."""
+AGENT, GOAL, PUDDLE, FIRST_OBJECT, SECOND_OBJECT, WALL = 255, 200, 120, 160, 90, 45
+"""Brightness in pictures."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A deterministic game. States are numbered; `pictures[s]` shows state s."""
+
+    next_state: NDArray[np.int64]
+    """[S, A]"""
+    reward: NDArray[np.float64]
+    """[S, A]"""
+    ends: NDArray[np.bool_]
+    """[S, A]: the move ends the game."""
+    pictures: NDArray[np.uint8]
+    """[S, 1, H, W]"""
+    starts: NDArray[np.int64]
+    """States in which a game begins, each with the same probability."""
+    cells: NDArray[np.int64]
+    """[S, 2]: row and column of the agent."""
+    phases: NDArray[np.int64]
+    """[S]: what else is so, such as which objects are left."""
+    limit: int
+    """Steps after which a game is cut off."""
+
+    def optimal_values(self) -> NDArray[np.float64]:
+        """The best undiscounted return from each state within the limit, by value iteration."""
+        values = np.zeros(len(self.next_state))
+        for _ in range(self.limit):
+            values = (self.reward + np.where(self.ends, 0.0, values[self.next_state])).max(-1)
+        return values
+
+    @property
+    def optimal_score(self) -> float:
+        return float(self.optimal_values()[self.starts].mean())
+
+
+class GridGames:
+    """N games of one grid, stepped together."""
+
+    def __init__(self, grid: Grid, num_envs: int):
+        self.num_envs = num_envs
+        self.grid = grid
+        self.spec = EnvSpec(len(MOVES), grid.pictures.shape[1:], stack=1, frames_per_step=1)
+        self._state = np.zeros(num_envs, dtype=np.int64)
+        self._steps = np.zeros(num_envs, dtype=np.int64)
+
+    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        for env in np.flatnonzero(mask):
+            self._state[env] = np.random.default_rng(int(seeds[env])).choice(self.grid.starts)
+        self._steps[mask] = 0
+        return self.grid.pictures[self._state]
+
+    def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
+        reward, ends = self.grid.reward[self._state, actions], self.grid.ends[self._state, actions]
+        self._state = np.where(running, self.grid.next_state[self._state, actions], self._state)
+        self._steps += running
+        cut_off = ~ends & (self._steps >= self.grid.limit)
+        never = np.zeros(self.num_envs, dtype=bool)
+        return RawStep(self.grid.pictures[self._state], reward, terminated=ends, truncated=cut_off, life_lost=never)
+
+    def close(self) -> None:
+        pass
+
+
+FOUR_ROOMS = (
+    "###########",
+    "#    #   b#",
+    "#    #    #",
+    "#         #",
+    "#    #    #",
+    "## ##### ##",
+    "#    #    #",
+    "#    #    #",
+    "#         #",
+    "#a   #    #",
+    "###########",
+)
+STEP_COST, OBJECT_REWARD = 0.01, 0.5
+BOTH_LEFT, SECOND_LEFT = 0, 1
+
+
+@cache
+def collect_objects() -> Grid:
+    """Four rooms and two objects: `a` brings 0.5, then `b` as much again and the end; `b` first ends the game with nothing.
+
+    Every step costs 0.01. The agent starts anywhere; the objects have their places (after Veeriah et al. 2019).
+    """
+    plan = np.array([list(row) for row in FOUR_ROOMS])
+    free: list[tuple[int, int]] = [(row, column) for row, column in np.argwhere(plan != "#").tolist()]
+    places = {name: next(cell for cell in free if plan[cell] == name) for name in "ab"}
+    states = [(phase, row, column) for phase in (BOTH_LEFT, SECOND_LEFT) for row, column in free]
+    states.remove((BOTH_LEFT, *places["a"]))
+    number = {state: i for i, state in enumerate(states)}
+    next_state, reward, ends = _tables(len(states))
+    for (phase, row, column), s in number.items():
+        for a, (down, right) in enumerate(MOVES):
+            cell = (row + down, column + right)
+            if plan[cell] == "#":
+                cell = (row, column)
+            reward[s, a] = -STEP_COST
+            after = phase
+            if cell == places["a"] and phase == BOTH_LEFT:
+                after = SECOND_LEFT
+                reward[s, a] += OBJECT_REWARD
+            elif cell == places["b"]:
+                ends[s, a] = True
+                reward[s, a] += OBJECT_REWARD if phase == SECOND_LEFT else 0.0
+            next_state[s, a] = number[after, *cell]
+    pictures = np.zeros((len(states), *plan.shape), dtype=np.uint8)
+    for (phase, row, column), s in number.items():
+        pictures[s][plan == "#"] = WALL
+        pictures[s][places["b"]] = SECOND_OBJECT
+        if phase == BOTH_LEFT:
+            pictures[s][places["a"]] = FIRST_OBJECT
+        pictures[s][row, column] = AGENT
+    starts = [s for (phase, row, column), s in number.items() if phase == BOTH_LEFT and plan[row, column] == " "]
+    return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=80)
+
+
+PUDDLE_SIDE = 20
+"""Moves of 0.05 in a unit square."""
+PUDDLES = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
+"""Ends (x, y) of the line in the middle of each puddle,"""
+PUDDLE_RADIUS = 0.1
+"""and how far it reaches from there."""
+PUDDLE_STEP_COST, PUDDLE_DEPTH_COST = 0.02, 8.0
+
+
+@cache
+def puddleworld() -> Grid:
+    """The unit square with two puddles (Sutton 1996), its moves and costs, on a grid and with costs divided by 50.
+
+    A step costs 0.02, in a puddle 8 times the depth more. The goal is the corner at (1, 1); the agent starts anywhere else.
+    """
+    side = PUDDLE_SIDE
+    states = [(0, row, column) for row in range(side) for column in range(side)]
+    number = {(row, column): i for i, (_, row, column) in enumerate(states)}
+    depth = np.array([[puddle_depth(*_point(row, column)) for column in range(side)] for row in range(side)])
+    goal = np.array([[sum(_point(row, column)) >= 1.9 for column in range(side)] for row in range(side)])
+    next_state, reward, ends = _tables(len(states))
+    for (row, column), s in number.items():
+        for a, (down, right) in enumerate(MOVES):
+            cell = (min(max(row + down, 0), side - 1), min(max(column + right, 0), side - 1))
+            next_state[s, a] = number[cell]
+            reward[s, a] = -PUDDLE_STEP_COST - PUDDLE_DEPTH_COST * depth[cell]
+            ends[s, a] = goal[cell]
+    scenery = np.where(goal, GOAL, np.round(PUDDLE * depth / PUDDLE_RADIUS)).astype(np.uint8)
+    pictures = np.tile(scenery, (len(states), 1, 1))
+    for (row, column), s in number.items():
+        pictures[s][row, column] = AGENT
+    starts = [s for (row, column), s in number.items() if not goal[row, column]]
+    return _grid(states, next_state, reward, ends, pictures, starts, scale=2, limit=100)
+
+
+def _point(row: int, column: int) -> tuple[float, float]:
+    """x and y in the unit square of a cell's centre; the first row is the top."""
+    return (column + 0.5) / PUDDLE_SIDE, 1 - (row + 0.5) / PUDDLE_SIDE
+
+
+def puddle_depth(x: float, y: float) -> float:
+    """How far inside the puddles the point is, summed over puddles; 0 on dry land."""
+    total = 0.0
+    for (x0, y0), (x1, y1) in PUDDLES:
+        nearest = min(max(x, min(x0, x1)), max(x0, x1)), min(max(y, min(y0, y1)), max(y0, y1))
+        total += max(0.0, PUDDLE_RADIUS - float(np.hypot(x - nearest[0], y - nearest[1])))
+    return total
+
+
+def _tables(count: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    shape = (count, len(MOVES))
+    return np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape, dtype=bool)
+
+
+def _grid(
+    states: list[tuple[int, int, int]],
+    next_state: NDArray[np.int64],
+    reward: NDArray[np.float64],
+    ends: NDArray[np.bool_],
+    pictures: NDArray[np.uint8],
+    starts: list[int],
+    scale: int,
+    limit: int,
+) -> Grid:
+    """`scale` enlarges each cell to that many pixels, since the torsos need some forty."""
+    table = np.array(states)
+    large = pictures.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
+    return Grid(next_state, reward, ends, large, np.array(starts), table[:, 1:], table[:, 0], limit)
+
+
+GRIDS = {"collect_objects": collect_objects, "puddleworld": puddleworld}

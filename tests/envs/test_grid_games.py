@@ -1,0 +1,186 @@
+"""The small pixel games: hand-drawn episodes, exact optima, the Gymnasium API."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import envs.grid_env
+from envs.grid_games import (
+    AGENT,
+    BOTH_LEFT,
+    FIRST_OBJECT,
+    GRIDS,
+    SECOND_LEFT,
+    SECOND_OBJECT,
+    WALL,
+    GridGames,
+    collect_objects,
+    puddle_depth,
+    puddleworld,
+)
+from envs.stream import EpisodeStream
+
+UP, RIGHT, DOWN, LEFT = range(4)
+ALL = np.ones(1, dtype=bool)
+
+
+def start_at(games, row, column, phase=0):
+    """Puts the only game into the state with the agent there."""
+    here = (games.grid.cells == (row, column)).all(-1) & (games.grid.phases == phase)
+    games._state[:] = np.flatnonzero(here)[0]
+    games._steps[:] = 0
+
+
+def play(games, actions):
+    return [games.step(np.array([action]), ALL) for action in actions]
+
+
+def seen(step, scale):
+    return step.frames[0, 0, ::scale, ::scale]
+
+
+def test_fetching_both_objects_in_order():
+    """From beside a, in the lower left corner, to b in the upper right, through two doors."""
+    games = GridGames(collect_objects(), 1)
+    start_at(games, 9, 2)
+    steps = play(games, [LEFT])
+    assert steps[0].reward[0] == pytest.approx(0.49)
+    assert not steps[0].terminated[0]
+    board = seen(steps[0], 4)
+    assert board[9, 1] == AGENT
+    assert FIRST_OBJECT not in board
+    assert board[1, 9] == SECOND_OBJECT
+    way = [UP, *[RIGHT] * 7, *[UP] * 7, RIGHT]  # Row 8 has a door, column 8 another.
+    steps = play(games, way)
+    assert [step.reward[0] for step in steps[:-1]] == pytest.approx([-0.01] * 15)
+    assert not any(step.terminated[0] for step in steps[:-1])
+    assert steps[-1].terminated[0]
+    assert steps[-1].reward[0] == pytest.approx(0.49)
+
+
+def test_the_wrong_order_ends_with_nothing():
+    games = GridGames(collect_objects(), 1)
+    start_at(games, 2, 9)
+    (step,) = play(games, [UP])
+    assert step.terminated[0]
+    assert step.reward[0] == pytest.approx(-0.01)
+
+
+def test_walls_stop_and_an_empty_place_pays_nothing_again():
+    games = GridGames(collect_objects(), 1)
+    start_at(games, 1, 1)
+    steps = play(games, [UP, LEFT, DOWN])
+    boards = [seen(step, 4) for step in steps]
+    assert [np.argwhere(board == AGENT)[0].tolist() for board in boards] == [[1, 1], [1, 1], [2, 1]]
+    assert (boards[0] == WALL).sum() == 121 - 68
+    start_at(games, 9, 2, phase=SECOND_LEFT)
+    (step,) = play(games, [LEFT])
+    assert step.reward[0] == pytest.approx(-0.01)
+
+
+def test_a_game_is_cut_off_at_its_limit_but_not_when_it_ends_there():
+    games = GridGames(collect_objects(), 1)
+    start_at(games, 1, 1)
+    steps = play(games, [UP] * 80)
+    assert [step.truncated[0] for step in steps] == [False] * 79 + [True]
+    start_at(games, 2, 9)
+    steps = play(games, [RIGHT] * 79 + [UP])
+    assert steps[-1].terminated[0]
+    assert not steps[-1].truncated[0]
+
+
+def test_the_puddle_by_hand():
+    """The cell at row 4, column 5 has its centre at (.275, .775): .025 from the middle of the first puddle."""
+    assert puddle_depth(0.275, 0.775) == pytest.approx(0.075)
+    assert puddle_depth(0.45, 0.75) == pytest.approx(0.2)  # In both.
+    assert puddle_depth(0.9, 0.1) == 0
+    games = GridGames(puddleworld(), 1)
+    start_at(games, 3, 5)
+    (step,) = play(games, [DOWN])
+    assert step.reward[0] == pytest.approx(-0.02 - 8 * 0.075)
+    start_at(games, 1, 18)  # x + y = .925 + .925
+    (step,) = play(games, [RIGHT])
+    assert step.terminated[0]
+    assert step.reward[0] == pytest.approx(-0.02)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_value_iteration_finds_what_a_greedy_player_gets(name):
+    grid = GRIDS[name]()
+    values = grid.optimal_values()
+    policy = (grid.reward + np.where(grid.ends, 0.0, values[grid.next_state])).argmax(-1)
+    scores = []
+    for start in grid.starts:
+        state, score = int(start), 0.0
+        for _ in range(grid.limit):
+            action = policy[state]
+            score += grid.reward[state, action]
+            if grid.ends[state, action]:
+                break
+            state = grid.next_state[state, action]
+        else:
+            pytest.fail("the best policy does not arrive")
+        scores.append(score)
+        assert score == pytest.approx(values[start])
+    assert np.mean(scores) == pytest.approx(grid.optimal_score)
+
+
+def test_the_best_scores_by_hand():
+    """From the cell right of a: 1 step to a, then 8 rows up and 8 columns right to b."""
+    grid = collect_objects()
+    here = (grid.cells == (9, 2)).all(-1) & (grid.phases == BOTH_LEFT)
+    assert grid.optimal_values()[here][0] == pytest.approx(1 - 0.01 * 17)
+    dry = (puddleworld().cells == (10, 18)).all(-1)  # Ten steps up the dry right side.
+    assert puddleworld().optimal_values()[dry][0] == pytest.approx(-0.02 * 10)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_pictures_tell_all_states_apart(name):
+    pictures = GRIDS[name]().pictures
+    assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_game_is_a_function_of_its_seed_and_its_actions(name):
+    def frames(num_envs):
+        stream = EpisodeStream(GridGames(GRIDS[name](), num_envs), seed=4)
+        first = stream.reset()[0]
+        return [first] + [stream.step(np.full(num_envs, t % 4)).frames[0] for t in range(150)]
+
+    assert np.array_equal(frames(1), frames(3))
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_gymnasium_api(name):
+    env = gymnasium.make(envs.grid_env.IDS[name], render_mode="rgb_array")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_env(env.unwrapped)
+    image, _ = env.reset(seed=1)
+    assert env.observation_space.contains(image)
+    assert env.render().shape == (*image.shape[:2], 3)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_vectorised_games_follow_the_single_one(name):
+    vector = gymnasium.make_vec(envs.grid_env.IDS[name], num_envs=3, vectorization_mode="vector_entry_point")
+    images, _ = vector.reset(seed=[1, 2, 3])
+    games = GridGames(GRIDS[name](), 3)
+    assert np.array_equal(images[..., 0], games.reset(np.ones(3, bool), np.array([1, 2, 3]))[:, 0])
+    ended = np.zeros(3, bool)
+    for t in range(120):
+        images, reward, terminated, truncated, _ = vector.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]))
+        raw = games.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]), ~ended)
+        if ended.any():
+            break
+        assert np.array_equal(images[..., 0], raw.frames[:, 0])
+        assert np.array_equal(reward, raw.reward)
+        ended = terminated | truncated
+        assert np.array_equal(ended, raw.terminated | raw.truncated)
+    assert ended.any() or t == 119
+    for t in range(200):  # Ended games go on with new ones.
+        images, reward, *_ = vector.step(np.full(3, t % 4))
+        assert vector.observation_space.contains(images)
