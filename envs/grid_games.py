@@ -99,7 +99,7 @@ BOTH_LEFT, SECOND_LEFT = 0, 1
 
 @cache
 def collect_objects() -> Grid:
-    """Four rooms and two objects: `a` brings 0.5, then `b` as much again and the end; `b` first ends the game with nothing.
+    """Four rooms and two objects: `a` brings 0.5, then `b` as much again and the end; before `a`, `b` cannot be picked up.
 
     Every step costs 0.01. The agent starts anywhere; the objects have their places (after Veeriah et al. 2019).
     """
@@ -120,9 +120,9 @@ def collect_objects() -> Grid:
             if cell == places["a"] and phase == BOTH_LEFT:
                 after = SECOND_LEFT
                 reward[s, a] += OBJECT_REWARD
-            elif cell == places["b"]:
+            elif cell == places["b"] and phase == SECOND_LEFT:
                 ends[s, a] = True
-                reward[s, a] += OBJECT_REWARD if phase == SECOND_LEFT else 0.0
+                reward[s, a] += OBJECT_REWARD
             next_state[s, a] = number[after, *cell]
     pictures = np.zeros((len(states), *plan.shape), dtype=np.uint8)
     for (phase, row, column), s in number.items():
@@ -135,8 +135,8 @@ def collect_objects() -> Grid:
     return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=80)
 
 
-PUDDLE_SIDE = 20
-"""Moves of 0.05 in a unit square."""
+PUDDLE_SIDE = 10
+"""Moves of 0.1 in a unit square."""
 PUDDLES = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
 """Ends (x, y) of the line in the middle of each puddle,"""
 PUDDLE_RADIUS = 0.1
@@ -146,7 +146,7 @@ PUDDLE_STEP_COST, PUDDLE_DEPTH_COST = 0.02, 8.0
 
 @cache
 def puddleworld() -> Grid:
-    """The unit square with two puddles (Sutton 1996), its moves and costs, on a grid and with costs divided by 50.
+    """The unit square with two puddles (Sutton 1996), on a grid and with the costs divided by 50.
 
     A step costs 0.02, in a puddle 8 times the depth more. The goal is the corner at (1, 1); the agent starts anywhere else.
     """
@@ -154,7 +154,7 @@ def puddleworld() -> Grid:
     states = [(0, row, column) for row in range(side) for column in range(side)]
     number = {(row, column): i for i, (_, row, column) in enumerate(states)}
     depth = np.array([[puddle_depth(*_point(row, column)) for column in range(side)] for row in range(side)])
-    goal = np.array([[sum(_point(row, column)) >= 1.9 for column in range(side)] for row in range(side)])
+    goal = np.array([[sum(_point(row, column)) > 1.85 for column in range(side)] for row in range(side)])
     next_state, reward, ends = _tables(len(states))
     for (row, column), s in number.items():
         for a, (down, right) in enumerate(MOVES):
@@ -167,7 +167,7 @@ def puddleworld() -> Grid:
     for (row, column), s in number.items():
         pictures[s][row, column] = AGENT
     starts = [s for (row, column), s in number.items() if not goal[row, column]]
-    return _grid(states, next_state, reward, ends, pictures, starts, scale=2, limit=100)
+    return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=100)
 
 
 def _point(row: int, column: int) -> tuple[float, float]:

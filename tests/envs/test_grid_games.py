@@ -61,12 +61,17 @@ def test_fetching_both_objects_in_order():
     assert steps[-1].reward[0] == pytest.approx(0.49)
 
 
-def test_the_wrong_order_ends_with_nothing():
+def test_the_second_object_stays_until_the_first_is_fetched():
     games = GridGames(collect_objects(), 1)
     start_at(games, 2, 9)
+    on_it, beside_it = play(games, [UP, LEFT])
+    assert not on_it.terminated[0]
+    assert on_it.reward[0] == pytest.approx(-0.01)
+    assert seen(beside_it, 4)[1, 9] == SECOND_OBJECT
+    start_at(games, 2, 9, phase=SECOND_LEFT)
     (step,) = play(games, [UP])
     assert step.terminated[0]
-    assert step.reward[0] == pytest.approx(-0.01)
+    assert step.reward[0] == pytest.approx(0.49)
 
 
 def test_walls_stop_and_an_empty_place_pays_nothing_again():
@@ -86,22 +91,22 @@ def test_a_game_is_cut_off_at_its_limit_but_not_when_it_ends_there():
     start_at(games, 1, 1)
     steps = play(games, [UP] * 80)
     assert [step.truncated[0] for step in steps] == [False] * 79 + [True]
-    start_at(games, 2, 9)
+    start_at(games, 2, 9, phase=SECOND_LEFT)
     steps = play(games, [RIGHT] * 79 + [UP])
     assert steps[-1].terminated[0]
     assert not steps[-1].truncated[0]
 
 
 def test_the_puddle_by_hand():
-    """The cell at row 4, column 5 has its centre at (.275, .775): .025 from the middle of the first puddle."""
-    assert puddle_depth(0.275, 0.775) == pytest.approx(0.075)
+    """The cell at row 2, column 0 has its centre at (.05, .75): .05 from the end of the first puddle's middle line."""
+    assert puddle_depth(0.05, 0.75) == pytest.approx(0.05)
     assert puddle_depth(0.45, 0.75) == pytest.approx(0.2)  # In both.
     assert puddle_depth(0.9, 0.1) == 0
     games = GridGames(puddleworld(), 1)
-    start_at(games, 3, 5)
-    (step,) = play(games, [DOWN])
-    assert step.reward[0] == pytest.approx(-0.02 - 8 * 0.075)
-    start_at(games, 1, 18)  # x + y = .925 + .925
+    start_at(games, 4, 0)
+    steps = play(games, [UP, UP, RIGHT])
+    assert [step.reward[0] for step in steps] == pytest.approx([-0.02, -0.02 - 8 * 0.05, -0.02 - 8 * 0.1])
+    start_at(games, 0, 8)
     (step,) = play(games, [RIGHT])
     assert step.terminated[0]
     assert step.reward[0] == pytest.approx(-0.02)
@@ -133,8 +138,8 @@ def test_the_best_scores_by_hand():
     grid = collect_objects()
     here = (grid.cells == (9, 2)).all(-1) & (grid.phases == BOTH_LEFT)
     assert grid.optimal_values()[here][0] == pytest.approx(1 - 0.01 * 17)
-    dry = (puddleworld().cells == (10, 18)).all(-1)  # Ten steps up the dry right side.
-    assert puddleworld().optimal_values()[dry][0] == pytest.approx(-0.02 * 10)
+    dry = (puddleworld().cells == (5, 9)).all(-1)  # Five steps up the dry right side.
+    assert puddleworld().optimal_values()[dry][0] == pytest.approx(-0.02 * 5)
 
 
 @pytest.mark.parametrize("name", GRIDS)
