@@ -73,7 +73,7 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
 
 
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Make a figure of the paper again: reproduce lambda | microdrone | reacher --out DIR."""
+    """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
     from actors.pool import StopRequested
     from studies.reproduce import STUDIES
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,6 +15,13 @@ def midpoints(num_quantiles: int) -> Array:
     return (2 * np.arange(1, num_quantiles + 1) - 1) / (2 * num_quantiles)
 
 
+@cache
+def _slopes(num_quantiles: int, num_targets: int, dtype: np.dtype) -> tuple[Array, Array, Array]:
+    """-tau_i / M and -(1 - tau_i) / M, and a vector of M ones with which sums over targets are fastest taken."""
+    tau = midpoints(num_quantiles)
+    return (-tau / num_targets).astype(dtype), ((tau - 1) / num_targets).astype(dtype), np.ones(num_targets, dtype)
+
+
 def quantile_huber_gradient(prediction: Array, target: Array, kappa: float) -> Array:
     """Derivative with respect to `prediction` [..., N] of the quantile Huber loss to every `target` [..., M].
 
@@ -20,10 +29,12 @@ def quantile_huber_gradient(prediction: Array, target: Array, kappa: float) -> A
     and |u| - kappa / 2 outside; kappa 0 is plain quantile regression.
     """
     u = target[..., None, :] - prediction[..., :, None]
-    slope = np.sign(u) if kappa == 0 else u / kappa
-    tau = midpoints(prediction.shape[-1]).astype(prediction.dtype)
-    share = np.full(target.shape[-1], 1 / target.shape[-1], prediction.dtype)  # Sums over short axes are fastest as products.
-    return -(tau * (np.clip(slope, 0, 1) @ share) + (1 - tau) * (np.clip(slope, -1, 0) @ share))
+    if kappa == 0:
+        u = np.sign(u)
+    elif kappa != 1:
+        u /= kappa
+    rising, falling, ones = _slopes(prediction.shape[-1], target.shape[-1], u.dtype)
+    return rising * (u.clip(0, 1) @ ones) + falling * (u.clip(-1, 0) @ ones)
 
 
 class QuantileReverseTD:
@@ -59,11 +70,11 @@ class QuantileReverseTD:
         target = rewards + discounts * np.einsum("...nf,...f->...n", self._target, x_tm1)
         prediction = self.quantiles(x_t)
         gradient = weights * quantile_huber_gradient(prediction, target, self._kappa) / prediction.shape[-1]
-        if np.isfinite(self._clip_norm):
+        if self._clip_norm < np.inf:
             # theta's gradient is the outer product of this one and x_t.
-            norm = np.sqrt((gradient**2).sum(-1) * (x_t**2).sum(-1))
-            gradient = gradient * np.minimum(1.0, self._clip_norm / np.maximum(norm, 1e-12))[..., None]
-        self.theta -= self._step_size * gradient[..., None] * x_t[..., None, :]
+            squared = np.einsum("...n,...n->...", gradient, gradient) * np.einsum("...f,...f->...", x_t, x_t)
+            gradient /= np.maximum(np.sqrt(squared) / self._clip_norm, 1.0)[..., None]
+        self.theta -= (self._step_size * gradient)[..., None] * x_t[..., None, :]
         self._updates += 1
         if self._target_interval and self._updates % self._target_interval == 0:
             self._target = self.theta.copy()

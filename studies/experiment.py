@@ -22,6 +22,7 @@ Work = Callable[..., list[dict[str, Any]]]
 """From the settings, the numbers of some runs and whatever else is given to the data of each."""
 
 
+PAPER_RUNS = 30
 POLL_SECONDS = 0.2
 MAX_RETRIES = 3
 """How often the runs of a worker that died are tried again."""

@@ -14,7 +14,7 @@ from configs.reproduce import ReproduceConfig
 from envs.finite_mdp import simulate
 from envs.microdrone import microdrone, uniform_policy
 from learners.reverse_td import Constant, ReverseTD
-from studies.experiment import Experiment, Settings, mean_and_error, run_generator
+from studies.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 
 SETTINGS: Settings = {
     "clockwise": 0.5,
@@ -29,8 +29,9 @@ CHUNK = 15
 
 def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png and summary.md; returns the summary."""
+    runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "lambda", "seed": config.seed}, config.ray_address)
-    data = experiment.collect(config.runs, CHUNK, learn, "reproduce lambda", stop)
+    data = experiment.collect(runs, CHUNK, learn, "reproduce lambda", stop)
     errors = np.array([run["errors"] for run in data])  # [runs, lambdas, alphas, logs]
     choices = {"area under the curve": errors.mean((0, 3)).argmin(-1), "final error": errors[..., -1].mean(0).argmin(-1)}
     curves = {
@@ -38,7 +39,7 @@ def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
     }  # Each [runs, logs].
     frames = np.arange(1, errors.shape[-1] + 1) * SETTINGS["log_steps"]
     draw(curves, choices, frames, experiment.out / "figure.png")
-    summary = summarise(curves, choices, config.runs)
+    summary = summarise(curves, choices, runs)
     experiment.write_json(
         "data.json",
         {
@@ -49,7 +50,7 @@ def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
             "norm_standard_error": mean_and_error(errors)[1].tolist(),
             "squared_norm_mean": (errors**2).mean(0).tolist(),
             "squared_norm_standard_error": mean_and_error(errors**2)[1].tolist(),
-            "runs": config.runs,
+            "runs": runs,
         },
     )
     experiment.write_text("summary.md", summary)

@@ -15,7 +15,7 @@ from envs.finite_mdp import FiniteMDP, importance_ratio, simulate
 from envs.microdrone import microdrone, uniform_policy
 from learners.anomaly import AnomalyMonitor, floor
 from learners.quantile_td import QuantileReverseTD
-from studies.experiment import Experiment, Settings, mean_and_error, run_generator
+from studies.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 
 SETTINGS: Settings = {
     "behaviour_clockwise": 0.5,
@@ -35,24 +35,25 @@ SETTINGS: Settings = {
     "sigma": 1.0,
 }
 ANOMALIES = ("reward", "policy")
-CHUNK = 8
+CHUNK = 15
 
 
 def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png and summary.md; returns the summary."""
+    runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "microdrone", "seed": config.seed}, config.ray_address)
-    data = experiment.collect(config.runs, CHUNK, learn_and_watch, "reproduce microdrone", stop)
+    data = experiment.collect(runs, CHUNK, learn_and_watch, "reproduce microdrone", stop)
     errors = np.array([run["errors"] for run in data])  # [runs, logs]
     probabilities = {name: np.array([run["probability"][name] for run in data]) for name in ANOMALIES}
     learnt = np.arange(1, errors.shape[1] + 1) * SETTINGS["learning_log_steps"]
     watched = np.arange(1, probabilities["reward"].shape[1] + 1) * SETTINGS["watching_log_steps"]
     draw(errors, probabilities, learnt, watched, experiment.out / "figure.png")
-    record: dict[str, Any] = {"runs": config.runs, "learning_steps": learnt.tolist(), "watching_steps": watched.tolist()}
+    record: dict[str, Any] = {"runs": runs, "learning_steps": learnt.tolist(), "watching_steps": watched.tolist()}
     for name, samples in {"error": errors, **probabilities}.items():
         mean, error = mean_and_error(samples)
         record |= {f"{name}_mean": mean.tolist(), f"{name}_standard_error": error.tolist()}
     experiment.write_json("data.json", record)
-    summary = summarise(errors, probabilities, config.runs)
+    summary = summarise(errors, probabilities, runs)
     experiment.write_text("summary.md", summary)
     return summary
 

@@ -16,7 +16,7 @@ from envs.finite_mdp import Array
 from envs.reacher import ACTION_SIZE, STATE_SIZE, ReacherStreams
 from learners.anomaly import AnomalyMonitor
 from learners.neural_quantile_td import NeuralQuantileTD
-from studies.experiment import Experiment, Settings, mean_and_error, run_generator
+from studies.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 from studies.reacher_policy import ReacherPolicy, reacher_policy
 
 SETTINGS: Settings = {
@@ -43,9 +43,10 @@ SETTINGS: Settings = {
 
 def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes policy.safetensors, data.json, figure.png and summary.md; returns the summary."""
+    runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "reacher", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)
-    data = experiment.collect(config.runs, 1, learn_and_watch, "reproduce reacher", stop, policy)
+    data = experiment.collect(runs, 1, learn_and_watch, "reproduce reacher", stop, policy)
     samples = np.array([run["probability"] for run in data])  # [runs, anomalies, logs]
     steps = np.arange(1, samples.shape[-1] + 1) * SETTINGS["watching_log_steps"]
     draw(samples, steps, experiment.out / "figure.png")
@@ -53,7 +54,7 @@ def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
     experiment.write_json(
         "data.json",
         {
-            "runs": config.runs,
+            "runs": runs,
             "watching_steps": steps.tolist(),
             "anomalies": anomaly_names(),
             "probability_mean": mean.tolist(),

@@ -74,7 +74,7 @@ def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypat
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "no study was named; there is lambda, microdrone, reacher"),
+        ([], "no study was named; there is lambda, microdrone, reacher, discovery"),
         (["lamda", "--out", "x"], "unknown study 'lamda'"),
         (["lambda", "--out", "x", "--runs", "1"], "--runs must be at least 2"),
         (["lambda"], "--out"),

@@ -1,0 +1,101 @@
+"""One agent of the discovery study: its learning curve, and the questions it asked before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from actors.serial_pool import SerialPool
+from agents.agent import Agent
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
+from envs.grid_games import GRIDS
+from learners.learner import Learner
+
+AGENTS = (
+    "reverse_gvf",
+    "gvf",
+    "random_reverse_gvf",
+    "random_gvf",
+    "reward_prediction",
+    "pixel_control",
+    "untrained",
+    "impala",
+)
+"""All but the last stop the main task's gradient at the torso. `untrained` has no task either, so that nothing moves its torso;
+`impala` is the ceiling, trained end to end."""
+
+
+def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[str, Any]) -> TrainConfig:
+    """`settings` are fields of the learner's and the task's configs by name."""
+    learner = {name: value for name, value in settings.items() if name in LearnerConfig.__dataclass_fields__}
+    task = {name: value for name, value in settings.items() if name in TaskConfig.__dataclass_fields__}
+    return TrainConfig(
+        task="none" if agent in ("untrained", "impala") else agent,  # type: ignore[arg-type]
+        env=EnvConfig(game=game),
+        agent=AgentConfig(torso="shallow"),
+        learner=LearnerConfig(device="cpu", **learner),
+        auxiliary=TaskConfig(stop_main_gradient=agent != "impala", **task),
+        actors=ActorConfig(pool="serial"),
+        run=RunConfig(frames=frames, seed=seed),
+    )
+
+
+def run_agent(config: TrainConfig, points: int) -> dict[str, Any]:
+    """The mean score of the games that ended in each of `points` equal stretches of frames, and the questions as maps."""
+    torch.set_num_threads(1)
+    pool = SerialPool(config)
+    learner = Learner(config, pool.spec)
+    torso = torso_weights(learner.agent)
+    pool.publish(learner.weights(), learner.version)
+    scores: list[list[float]] = [[] for _ in range(points)]
+    before = None
+    while learner.frame < config.run.frames:
+        batch = pool.next_batch()
+        learner.step(batch)
+        if before is None:
+            before = question_maps(learner, config.env.game)
+        pool.publish(learner.weights(), learner.version)
+        stretch = min(points - 1, (learner.frame - 1) * points // config.run.frames)
+        scores[stretch] += [episode.score for episode in pool.report().episodes]
+    pool.close()
+    moved = float((torso_weights(learner.agent) - torso).norm() / torso.norm())
+    questions = {"before": before, "after": question_maps(learner, config.env.game)} if before else None
+    return {"scores": _filled([float(np.mean(s)) if s else None for s in scores]), "torso_moved": moved, "questions": questions}
+
+
+def _filled(curve: list[float | None]) -> list[float]:
+    """Stretches in which no game ended repeat the one before, or the next if there is none before."""
+    known = [value for value in curve if value is not None]
+    filled, last = [], known[0] if known else float("nan")
+    for value in curve:
+        last = last if value is None else value
+        filled.append(last)
+    return filled
+
+
+def torso_weights(agent: Agent) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in agent.torso.parameters()]).clone()
+
+
+@torch.inference_mode()
+def question_maps(learner: Learner, game: str) -> dict[str, Any] | None:
+    """Cumulants, discounts and answers [S, 4] of the four questions whose answers differ most between states."""
+    task = learner.task
+    if task.questions is None:
+        return None
+    pictures = torch.from_numpy(GRIDS[game]().pictures)
+    cumulant, discount = task.questions(pictures)
+    answer = task.predict(learner.agent.torso(pictures))
+    chosen = answer.var(0).argsort(descending=True)[:4]
+    return {
+        "chosen": chosen.tolist(),
+        "cumulant": _rounded(cumulant[:, chosen]),
+        "discount": _rounded(discount[:, chosen]),
+        "answer": _rounded(answer[:, chosen]),
+    }
+
+
+def _rounded(values: torch.Tensor) -> list[Any]:
+    return np.round(values.double().numpy(), 4).tolist()

@@ -1,0 +1,208 @@
+"""Do questions found by meta-gradient teach a representation? The small domains of Veeriah et al. 2019, in both directions.
+
+The torso learns from the auxiliary answers alone, so the main task can only be as good as what the questions teach.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from configs.reproduce import ReproduceConfig
+from envs.grid_games import GRIDS
+from studies.discovery_pictures import draw_questions
+from studies.discovery_run import AGENTS, agent_config, run_agent
+from studies.experiment import Experiment, Settings
+from studies.statistics import area_under_curve, bootstrap_interval, mean, probability_of_improvement
+
+SETTINGS: Settings = {
+    "frames": {"collect_objects": 500_000, "puddleworld": 500_000},
+    "points": 50,
+    "common": {
+        "unroll": 20,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "entropy_cost": 0.01,
+        "num_questions": 32,
+        "answer_weight": 1.0,
+        "meta_interval": 10,
+        "meta_learning_rate": 1e-3,
+    },
+    "sensitivity_game": "collect_objects",
+    "sensitivity_agent": "reverse_gvf",
+}
+SENSITIVITIES: dict[str, dict[str, Any]] = {
+    "K = 1": {"meta_interval": 1},
+    "K = 5": {"meta_interval": 5},
+    "8 questions": {"num_questions": 8},
+    "128 questions": {"num_questions": 128},
+    "first order": {"meta_gradient": "first_order"},
+}
+DEFAULT_RUNS = 10
+PAIRS = (("gvf", "random_gvf"), ("reverse_gvf", "random_reverse_gvf"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is run once per seed."""
+
+    game: str
+    agent: str
+    variant: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def cells() -> list[Cell]:
+    main = [Cell(game, agent) for game in SETTINGS["frames"] for agent in AGENTS]
+    game, agent = SETTINGS["sensitivity_game"], SETTINGS["sensitivity_agent"]
+    return main + [Cell(game, agent, name, changes) for name, changes in SENSITIVITIES.items()]
+
+
+def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
+    """Writes data.json, figure.png, questions_*.png and summary.md; returns the summary."""
+    grid = cells()
+    settings = SETTINGS | {"study": "discovery", "seed": config.seed, "cells": [asdict(cell) for cell in grid]}
+    experiment = Experiment(Path(config.out), settings, config.ray_address)
+    seeds = config.runs_or(DEFAULT_RUNS)
+    data = experiment.collect(seeds * len(grid), 1, run_cells, "reproduce discovery", stop)
+    curves = {
+        (cell.game, cell.agent, cell.variant): np.array([run["scores"] for run in data[i :: len(grid)]])
+        for i, cell in enumerate(grid)
+    }
+    draw_curves(curves, experiment.out / "figure.png")
+    for i, cell in enumerate(grid):
+        if cell.agent in ("gvf", "reverse_gvf") and not cell.variant:
+            draw_questions(
+                cell.game, cell.agent, data[i]["questions"], experiment.out / f"questions_{cell.game}_{cell.agent}.png"
+            )
+    experiment.write_json("data.json", table(curves))
+    summary = summarise(curves, seeds)
+    experiment.write_text("summary.md", summary)
+    return summary
+
+
+def run_cells(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Run `number` is cell `number mod cells` with seed `number div cells`, so that more seeds extend what there is."""
+    found = []
+    for number in numbers:
+        seed, index = divmod(number, len(settings["cells"]))
+        cell = Cell(**settings["cells"][index])
+        chosen = settings["common"] | cell.changes
+        config = agent_config(cell.game, cell.agent, settings["seed"] + seed + 1, settings["frames"][cell.game], chosen)
+        found.append(run_agent(config, settings["points"]))
+    return found
+
+
+Curves = dict[tuple[str, str, str], np.ndarray]
+
+
+def table(curves: Curves) -> dict[str, Any]:
+    rows = []
+    for (game, agent, variant), samples in curves.items():
+        low, high = bootstrap_interval(mean, samples)
+        area = area_under_curve(samples)
+        area_low, area_high = bootstrap_interval(mean, area)
+        rows.append(
+            {
+                "game": game,
+                "agent": agent,
+                "variant": variant,
+                "mean": samples.mean(0).tolist(),
+                "low": low.tolist(),
+                "high": high.tolist(),
+                "areas": area.tolist(),
+                "area_mean": float(area.mean()),
+                "area_interval": [float(area_low), float(area_high)],
+            }
+        )
+    optima = {game: GRIDS[game]().optimal_score for game in SETTINGS["frames"]}
+    return {"optimal_scores": optima, "rows": rows}
+
+
+def draw_curves(curves: Curves, path: Path) -> None:
+    games = list(SETTINGS["frames"])
+    figure = Figure(figsize=(6 * len(games), 4.5), layout="constrained")
+    panels = figure.subplots(1, len(games), squeeze=False)[0]
+    for axes, game in zip(panels, games, strict=True):
+        points = SETTINGS["points"]
+        frames = np.arange(1, points + 1) * SETTINGS["frames"][game] / points
+        for agent in AGENTS:
+            samples = curves[game, agent, ""]
+            low, high = bootstrap_interval(mean, samples)
+            style = {"random_gvf": "--", "random_reverse_gvf": "--", "untrained": ":", "impala": ":"}.get(agent, "-")
+            axes.plot(frames, samples.mean(0), style, label=agent)
+            axes.fill_between(frames, low, high, alpha=0.15)
+        axes.axhline(GRIDS[game]().optimal_score, color="0.6", linewidth=1, label="optimal")
+        axes.set(title=game, xlabel="frames", ylabel="score")
+        axes.grid(alpha=0.3)
+    panels[0].legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+
+
+def summarise(curves: Curves, seeds: int) -> str:
+    lines = [
+        "# Discovery of useful questions",
+        "",
+        f"{seeds} seeds. All but `impala` stop the main task's gradient at the torso.",
+    ]
+    verdicts = []
+    for game in SETTINGS["frames"]:
+        areas = {agent: area_under_curve(curves[game, agent, ""]) for agent in AGENTS}
+        lines += [
+            "",
+            f"## {game}",
+            "",
+            f"{SETTINGS['frames'][game]:,} frames; the best possible score is {GRIDS[game]().optimal_score:.3f}.",
+            "",
+            "| agent | mean score over the run (95% interval) | score at the end (95% interval) |",
+            "| --- | --- | --- |",
+        ]
+        for agent in AGENTS:
+            lines.append(f"| {agent} | {_interval(areas[agent])} | {_interval(_end(curves[game, agent, '']))} |")
+        lines.append("")
+        for discovered, random in PAIRS:
+            chance = probability_of_improvement(areas[discovered], areas[random])
+            low, high = bootstrap_interval(probability_of_improvement, areas[discovered], areas[random])
+            apart = bootstrap_interval(mean, areas[discovered])[0] > bootstrap_interval(mean, areas[random])[1]
+            verdicts.append((game, discovered, bool(apart)))
+            lines.append(
+                f"- Probability that {discovered} exceeds {random} (mean score over the run): {chance:.2f}"
+                f" ({low:.2f} to {high:.2f}); the intervals of their means {'do not overlap' if apart else 'overlap'}."
+            )
+    game, agent = SETTINGS["sensitivity_game"], SETTINGS["sensitivity_agent"]
+    lines += [
+        "",
+        f"## What matters: {agent} on {game}",
+        "",
+        "| variant | mean score over the run (95% interval) |",
+        "| --- | --- |",
+    ]
+    for variant in ("", *SENSITIVITIES):
+        name = (
+            variant
+            or f"as above (K = {SETTINGS['common']['meta_interval']}, {SETTINGS['common']['num_questions']} questions, exact)"
+        )
+        lines.append(f"| {name} | {_interval(area_under_curve(curves[game, agent, variant]))} |")
+    works = all(any(apart for other, _, apart in verdicts if other == game) for game in SETTINGS["frames"])
+    lines += [
+        "",
+        "That discovered questions beat random ones, with intervals that do not overlap, for at least one form on each domain,"
+        f" **{'holds' if works else 'does not hold'}**.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _end(curve: np.ndarray) -> np.ndarray:
+    """The mean score over the last tenth."""
+    return curve[:, -max(1, curve.shape[1] // 10) :].mean(1)
+
+
+def _interval(sample: np.ndarray) -> str:
+    low, high = bootstrap_interval(mean, sample)
+    return f"{sample.mean():.3f} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,73 @@
+"""The discovery study in short form, and what it rests on: stopped gradients stop, an untrained torso stays untrained."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs.reproduce import ReproduceConfig
+from envs.grid_games import GRIDS, collect_objects
+from studies import reproduce_discovery
+from studies.discovery_pictures import position_map
+from studies.discovery_run import AGENTS, agent_config, run_agent
+
+SMALL = {"unroll": 10, "batch_size": 4, "num_questions": 4, "meta_interval": 2}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_moves_the_torso(agent):
+    """The task does; the main task only in impala, so that without a task's weight nothing moves."""
+    silent = {"answer_weight": 0.0, "reward_prediction_weight": 0.0, "pixel_control_weight": 0.0}
+    taught = run_agent(agent_config("puddleworld", agent, 1, 200, SMALL), 2)
+    untaught = run_agent(agent_config("puddleworld", agent, 1, 200, SMALL | silent), 2)
+    assert (taught["torso_moved"] > 0) == (agent != "untrained")
+    assert (untaught["torso_moved"] > 0) == (agent == "impala")
+
+
+def test_questions_are_shown_before_and_after():
+    made = run_agent(agent_config("collect_objects", "reverse_gvf", 1, 400, SMALL | {"meta_learning_rate": 0.01}), 2)
+    before, after = made["questions"]["before"], made["questions"]["after"]
+    assert np.array(after["cumulant"]).shape == (len(collect_objects().cells), 4)
+    assert np.array(after["discount"]).min() > 0
+    assert not np.allclose(before["cumulant"], after["cumulant"])
+    fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2)["questions"]
+    by_question = [dict(zip(fixed[when]["chosen"], np.array(fixed[when]["cumulant"]).T, strict=True)) for when in fixed]
+    for question in set(by_question[0]) & set(by_question[1]):
+        assert np.array_equal(by_question[0][question], by_question[1][question])
+
+
+def test_a_curve_has_a_score_at_every_point():
+    made = run_agent(agent_config("collect_objects", "untrained", 1, 800, SMALL), 20)
+    assert len(made["scores"]) == 20
+    assert np.isfinite(made["scores"]).all()
+    assert max(made["scores"]) <= 1
+
+
+def test_positions_and_phases_become_a_map():
+    grid = collect_objects()
+    picture = position_map(grid, np.arange(len(grid.cells), dtype=float))
+    assert np.isfinite(picture).sum() == len(grid.cells)
+    state = 100
+    row, column = grid.cells[state]
+    assert picture[row, column + grid.phases[state] * picture.shape[1] // 2] == state
+
+
+def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, never):
+    monkeypatch.setitem(reproduce_discovery.SETTINGS, "frames", dict.fromkeys(GRIDS, 160))
+    monkeypatch.setitem(reproduce_discovery.SETTINGS, "points", 4)
+    monkeypatch.setitem(reproduce_discovery.SETTINGS, "common", SMALL)
+    monkeypatch.setattr(reproduce_discovery, "SENSITIVITIES", {"first order": {"meta_gradient": "first_order"}})
+    summary = reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=2), never)
+    assert summary == (tmp_path / "summary.md").read_text()
+    assert "Probability that reverse_gvf exceeds random_reverse_gvf" in summary
+    assert "| first order |" in summary
+    data = json.loads((tmp_path / "data.json").read_text())
+    assert len(data["rows"]) == 2 * len(AGENTS) + 1
+    assert all(len(row["areas"]) == 2 for row in data["rows"])
+    assert data["optimal_scores"]["collect_objects"] == pytest.approx(collect_objects().optimal_score)
+    for picture in ("figure", "questions_collect_objects_gvf", "questions_puddleworld_reverse_gvf"):
+        assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((tmp_path / "runs" / "000.json").read_text())
+    reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=3), never)
+    assert json.loads((tmp_path / "runs" / "000.json").read_text()) == kept
+    assert all(len(row["areas"]) == 3 for row in json.loads((tmp_path / "data.json").read_text())["rows"])
