@@ -184,7 +184,7 @@ def test_meta_gradient_equals_finite_differences_of_training(make_config, case):
                     p -= sign * step * d
         slope = (verdicts[0] - verdicts[1]) / (2 * step.item())
         expected = sum((g * d).sum() for g, d in zip(found, direction, strict=True)).item()
-        assert slope == pytest.approx(expected, rel=1e-5)
+        assert slope == pytest.approx(expected, rel=1e-4)  # The step is so small that rounding shows, on some processors more.
 
 
 def test_recomputed_graphs_give_the_same_bits_as_kept_ones(make_config):

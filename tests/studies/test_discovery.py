@@ -28,7 +28,7 @@ def test_questions_are_shown_before_and_after():
     made = run_agent(agent_config("collect_objects", "reverse_gvf", 1, 400, SMALL | {"meta_learning_rate": 0.01}), 2)
     before, after = made["questions"]["before"], made["questions"]["after"]
     assert np.array(after["cumulant"]).shape == (len(collect_objects().cells), 4)
-    assert np.array(after["discount"]).min() > 0
+    assert 0 <= np.array(after["discount"]).min() <= np.array(after["discount"]).max() <= 1
     assert not np.allclose(before["cumulant"], after["cumulant"])
     fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2)["questions"]
     by_question = [dict(zip(fixed[when]["chosen"], np.array(fixed[when]["cumulant"]).T, strict=True)) for when in fixed]
@@ -56,13 +56,14 @@ def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, ne
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "frames", dict.fromkeys(GRIDS, 160))
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "points", 4)
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "common", SMALL)
+    monkeypatch.setattr(reproduce_discovery, "AGENTS", AGENTS[:4])
     monkeypatch.setattr(reproduce_discovery, "SENSITIVITIES", {"first order": {"meta_gradient": "first_order"}})
     summary = reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=2), never)
     assert summary == (tmp_path / "summary.md").read_text()
     assert "Probability that reverse_gvf exceeds random_reverse_gvf" in summary
     assert "| first order |" in summary
     data = json.loads((tmp_path / "data.json").read_text())
-    assert len(data["rows"]) == 2 * len(AGENTS) + 1
+    assert len(data["rows"]) == 2 * 4 + 1
     assert all(len(row["areas"]) == 2 for row in data["rows"])
     assert data["optimal_scores"]["collect_objects"] == pytest.approx(collect_objects().optimal_score)
     for picture in ("figure", "questions_collect_objects_gvf", "questions_puddleworld_reverse_gvf"):
