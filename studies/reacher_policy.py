@@ -21,13 +21,19 @@ log = logging.getLogger(__name__)
 
 GAME = "Reacher-v5"
 NOISE = 0.1
+LEARNING_RATE = 1e-3
+"""At the first step; falls linearly to a hundredth of it at the last."""
 TD3_SETTINGS: dict[str, Any] = {
     "learning_starts": 1_000,
     "gradient_steps": 2,
     "gamma": 0.95,
+    "target_policy_noise": 0.05,
+    "target_noise_clip": 0.1,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
-"""What differs from stable-baselines3's defaults, with which 20,000 steps return -5.2 instead of -4.4."""
+"""What differs from stable-baselines3's defaults, with which 20,000 steps give an arm that stops short of most targets."""
+SCALE = np.array([1, 1, 1, 1, 5, 5, 0.1, 0.1, 10, 10])
+"""Angles, target, velocities, way to the target: brought to about the same size, since the arm must be exact to 0.02."""
 EVALUATION_EPISODES = 100
 
 
@@ -74,10 +80,17 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
             progress.update(self.num_timesteps)
             return not stop.is_set()
 
-    env = gymnasium.make(GAME)
-    noise = NormalActionNoise(np.zeros(2), np.full(2, NOISE))
+    space = gymnasium.spaces.Box(-np.inf, np.inf, SCALE.shape)
+    env = gymnasium.wrappers.TransformObservation(gymnasium.make(GAME), lambda state: state * SCALE, space)
     algorithm = stable_baselines3.TD3(
-        "MlpPolicy", env, action_noise=noise, buffer_size=steps, seed=seed, device="cpu", **TD3_SETTINGS
+        "MlpPolicy",
+        env,
+        learning_rate=lambda left: max(left * LEARNING_RATE, 1e-5),
+        action_noise=NormalActionNoise(np.zeros(2), np.full(2, NOISE)),
+        buffer_size=steps,
+        seed=seed,
+        device="cpu",
+        **TD3_SETTINGS,
     )
     try:
         algorithm.learn(steps, callback=Watch())
@@ -90,6 +103,7 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
     tensors: dict[str, Tensor] = {}
     for i, module in enumerate(linear):
         tensors |= {f"{i}.weight": module.weight.detach().clone(), f"{i}.bias": module.bias.detach().clone()}
+    tensors["0.weight"] *= torch.from_numpy(SCALE)  # So that the policy takes states as they are.
     returns = evaluate_policy(ReacherPolicy(Checkpoint(tensors, {})), seed)
     values = {
         "kind": "reacher policy",
