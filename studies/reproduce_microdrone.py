@@ -14,7 +14,7 @@ from configs.reproduce import ReproduceConfig
 from envs.finite_mdp import FiniteMDP, importance_ratio, simulate
 from envs.microdrone import microdrone, uniform_policy
 from learners.anomaly import AnomalyMonitor, floor
-from learners.quantile_td import QuantileReverseTD
+from learners.quantile_td import QuantileReverseTD, quantile_huber_gradient
 from studies.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 
 SETTINGS: Settings = {
@@ -36,6 +36,7 @@ SETTINGS: Settings = {
 }
 ANOMALIES = ("reward", "policy")
 CHUNK = 15
+EXPECTED_UPDATES = 3_000
 
 
 def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
@@ -47,13 +48,15 @@ def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
     probabilities = {name: np.array([run["probability"][name] for run in data]) for name in ANOMALIES}
     learnt = np.arange(1, errors.shape[1] + 1) * SETTINGS["learning_log_steps"]
     watched = np.arange(1, probabilities["reward"].shape[1] + 1) * SETTINGS["watching_log_steps"]
-    draw(errors, probabilities, learnt, watched, experiment.out / "figure.png")
+    floor_of_error = fixed_point_error(SETTINGS)
+    draw(errors, floor_of_error, probabilities, learnt, watched, experiment.out / "figure.png")
     record: dict[str, Any] = {"runs": runs, "learning_steps": learnt.tolist(), "watching_steps": watched.tolist()}
+    record["fixed_point_error"] = floor_of_error
     for name, samples in {"error": errors, **probabilities}.items():
         mean, error = mean_and_error(samples)
         record |= {f"{name}_mean": mean.tolist(), f"{name}_standard_error": error.tolist()}
     experiment.write_json("data.json", record)
-    summary = summarise(errors, probabilities, runs)
+    summary = summarise(errors, floor_of_error, probabilities, runs)
     experiment.write_text("summary.md", summary)
     return summary
 
@@ -103,12 +106,35 @@ def watch(
     return np.array(probabilities).reshape(logs, -1, len(rngs)).mean(1).T
 
 
-def draw(errors: np.ndarray, probabilities: dict[str, np.ndarray], learnt: np.ndarray, watched: np.ndarray, path: Path) -> None:
+def fixed_point_error(settings: Settings) -> float:
+    """What remains of the error when learning has ended: Huber's quantiles are not quite quantiles, nor their mean the mean.
+
+    Found with the expectation of the update, made many times.
+    """
+    mdp, target = microdrone(), uniform_policy(settings["target_clockwise"])
+    joint = (mdp.stationary_distribution(target)[:, None] * target)[..., None] * mdp.transition  # d(s) pi(a|s) p(t|s, a)
+    theta = np.zeros((mdp.num_states, settings["quantiles"]))
+    for _ in range(EXPECTED_UPDATES):
+        goal = mdp.reward[..., None] + mdp.discount[..., None] * theta[:, None, None]
+        theta -= (joint[..., None] * quantile_huber_gradient(theta, goal, settings["kappa"])).sum((0, 1))
+    return float(np.linalg.norm(theta.mean(1) - mdp.reverse_gvf(target)))
+
+
+def draw(
+    errors: np.ndarray,
+    floor_of_error: float,
+    probabilities: dict[str, np.ndarray],
+    learnt: np.ndarray,
+    watched: np.ndarray,
+    path: Path,
+) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     mean, error = mean_and_error(errors)
     left.plot(learnt, mean)
     left.fill_between(learnt, mean - error, mean + error, alpha=0.25)
+    left.axhline(floor_of_error, color="0.7", linestyle="--", label="error of the fixed point")
+    left.legend(fontsize=8)
     left.set(title="a: learning off-policy", xlabel="step", ylabel="norm of the error of the quantiles' mean", ylim=(0, None))
     for name, samples in probabilities.items():
         mean, error = mean_and_error(samples)
@@ -123,8 +149,8 @@ def draw(errors: np.ndarray, probabilities: dict[str, np.ndarray], learnt: np.nd
     figure.savefig(path, dpi=120)
 
 
-def summarise(errors: np.ndarray, probabilities: dict[str, np.ndarray], runs: int) -> str:
-    start, end = errors[:, 0], errors[:, -len(errors[0]) // 5 :].mean(1)
+def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str, np.ndarray], runs: int) -> str:
+    start, end = errors[:, 0], errors[:, -1]
     before, after = mean_and_error(start), mean_and_error(end)
     lines = [
         "# Figure 3a and 3b: the microdrone",
@@ -132,7 +158,8 @@ def summarise(errors: np.ndarray, probabilities: dict[str, np.ndarray], runs: in
         f"{runs} runs. Learnt off-policy for {SETTINGS['learning_steps']:,} steps, watched for {SETTINGS['watching_steps']:,}.",
         "",
         f"**3a.** The norm of the error of the quantiles' mean falls from {before[0]:.3f} +- {before[1]:.3f} (first log) to"
-        f" {after[0]:.3f} +- {after[1]:.3f} (mean of the last fifth). The exact values are"
+        f" {after[0]:.3f} +- {after[1]:.3f} (last log). Its floor is {floor_of_error:.3f}: the fixed point of quantile"
+        f" regression with Huber's loss is not exact (kappa {SETTINGS['kappa']:g}). The exact values are"
         f" {', '.join(f'{v:.3f}' for v in microdrone().reverse_gvf(uniform_policy(SETTINGS['target_clockwise'])))}.",
         "",
         "**3b.** Mean anomaly probability:",
@@ -140,7 +167,7 @@ def summarise(errors: np.ndarray, probabilities: dict[str, np.ndarray], runs: in
         "| anomaly | before it begins | after | difference |",
         "| --- | --- | --- | --- |",
     ]
-    holds = after[0] < 0.5 * before[0]
+    holds = after[0] - floor_of_error < 0.1 * (before[0] - floor_of_error)
     for name, samples in probabilities.items():
         half = samples.shape[1] // 2
         quiet, loud = samples[:, :half].mean(1), samples[:, half:].mean(1)

@@ -71,6 +71,14 @@ def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypat
         assert 0.317 < before.mean() < after.mean() - 0.05
 
 
+def test_the_floor_of_the_error_falls_with_kappa():
+    """Without Huber's rounding, and with many quantiles, their mean is the mean."""
+    rounded = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS)
+    sharp = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS | {"kappa": 0.05, "quantiles": 60})
+    assert rounded == pytest.approx(0.364, abs=0.001)
+    assert sharp < 0.2 * rounded
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
