@@ -17,7 +17,7 @@ def draw_questions(game: str, agent: str, questions: dict[str, Any], path: Path)
     """Rows: cumulant, discount and answer, each before and after; columns: the four questions whose answers vary most."""
     grid = GRIDS[game]()
     figure = Figure(figsize=(9, 11), layout="constrained")
-    columns = len(questions["after"]["chosen"])
+    columns = len(questions["chosen"])
     panels = figure.subplots(2 * len(ROWS), columns, squeeze=False)
     for r, name in enumerate(ROWS):
         for half, when in enumerate(("before", "after")):
@@ -28,8 +28,8 @@ def draw_questions(game: str, agent: str, questions: dict[str, Any], path: Path)
                 image = axes.imshow(position_map(grid, values[:, c]), vmin=low, vmax=high, cmap="viridis" if r == 1 else "RdBu")
                 axes.set_xticks([])
                 axes.set_yticks([])
-                if r == 0:
-                    axes.set_title(f"{when}: question {questions[when]['chosen'][c]}", fontsize=8)
+                if r == half == 0:
+                    axes.set_title(f"question {questions['chosen'][c]}", fontsize=8)
             panels[2 * r + half][0].set_ylabel(f"{name}\n{when}", fontsize=8)
             figure.colorbar(image, ax=list(panels[2 * r + half]), shrink=0.8)
     figure.suptitle(

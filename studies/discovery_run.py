@@ -26,6 +26,8 @@ AGENTS = (
 """All but the last stop the main task's gradient at the torso. `untrained` has no task either, so that nothing moves its torso;
 `impala` is the ceiling, trained end to end."""
 
+SHOWN = 4
+
 
 def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[str, Any]) -> TrainConfig:
     """`settings` are fields of the learner's and the task's configs by name."""
@@ -54,15 +56,18 @@ def run_agent(config: TrainConfig, points: int) -> dict[str, Any]:
     while learner.frame < config.run.frames:
         batch = pool.next_batch()
         learner.step(batch)
-        if before is None:
+        if before is None:  # The first batch calibrates the questions.
             before = question_maps(learner, config.env.game)
         pool.publish(learner.weights(), learner.version)
         stretch = min(points - 1, (learner.frame - 1) * points // config.run.frames)
         scores[stretch] += [episode.score for episode in pool.report().episodes]
     pool.close()
     moved = float((torso_weights(learner.agent) - torso).norm() / torso.norm())
-    questions = {"before": before, "after": question_maps(learner, config.env.game)} if before else None
-    return {"scores": _filled([float(np.mean(s)) if s else None for s in scores]), "torso_moved": moved, "questions": questions}
+    return {
+        "scores": _filled([float(np.mean(s)) if s else None for s in scores]),
+        "torso_moved": moved,
+        "questions": shown_questions(before, question_maps(learner, config.env.game)),
+    }
 
 
 def _filled(curve: list[float | None]) -> list[float]:
@@ -79,23 +84,27 @@ def torso_weights(agent: Agent) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in agent.torso.parameters()]).clone()
 
 
+Maps = dict[str, torch.Tensor]
+
+
 @torch.inference_mode()
-def question_maps(learner: Learner, game: str) -> dict[str, Any] | None:
-    """Cumulants, discounts and answers [S, 4] of the four questions whose answers differ most between states."""
+def question_maps(learner: Learner, game: str) -> Maps | None:
+    """Cumulants, discounts and answers [S, d] in every state of the game."""
     task = learner.task
     if task.questions is None:
         return None
     pictures = torch.from_numpy(GRIDS[game]().pictures)
     cumulant, discount = task.questions(pictures)
-    answer = task.predict(learner.agent.torso(pictures))
-    chosen = answer.var(0).argsort(descending=True)[:4]
-    return {
-        "chosen": chosen.tolist(),
-        "cumulant": _rounded(cumulant[:, chosen]),
-        "discount": _rounded(discount[:, chosen]),
-        "answer": _rounded(answer[:, chosen]),
+    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(learner.agent.torso(pictures))}
+
+
+def shown_questions(before: Maps | None, after: Maps | None) -> dict[str, Any] | None:
+    """The four questions whose answers come to differ most between states, before and after training."""
+    if before is None or after is None:
+        return None
+    chosen = after["answer"].var(0).argsort(descending=True)[:SHOWN]
+    maps = {
+        when: {name: np.round(values[:, chosen].double().numpy(), 4).tolist() for name, values in found.items()}
+        for when, found in (("before", before), ("after", after))
     }
-
-
-def _rounded(values: torch.Tensor) -> list[Any]:
-    return np.round(values.double().numpy(), 4).tolist()
+    return {"chosen": chosen.tolist(), **maps}

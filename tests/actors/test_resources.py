@@ -7,9 +7,9 @@ from actors.resources import Resources, available_cores, choose_resources
     ("cores", "gpu", "batch_size", "expected"),
     [
         (1, False, 32, Resources(1, 32, 1)),
-        (2, False, 32, Resources(2, 16, 1)),
-        (8, False, 32, Resources(6, 16, 3)),
-        (64, False, 32, Resources(49, 16, 16)),
+        (2, False, 32, Resources(1, 32, 1)),
+        (8, False, 32, Resources(4, 16, 4)),
+        (64, False, 32, Resources(48, 16, 16)),
         (8, True, 256, Resources(7, 32, 1)),
     ],
 )
