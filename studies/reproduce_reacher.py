@@ -21,6 +21,7 @@ from studies.reacher_policy import ReacherPolicy, reacher_policy
 
 SETTINGS: Settings = {
     "td3_steps": 20_000,
+    "time_limit": 50,
     "behaviour_std": 0.5,
     "target_std": 0.1,
     "quantiles": 20,
@@ -85,7 +86,7 @@ def _learn_and_watch(settings: Settings, rng: np.random.Generator, policy: Reach
 
 
 def learn(settings: Settings, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
-    streams = ReacherStreams(_seeds(rng, 1))
+    streams = ReacherStreams(_seeds(rng, 1), settings["time_limit"])
     learner = NeuralQuantileTD(
         STATE_SIZE,
         settings["quantiles"],
@@ -119,13 +120,13 @@ def density_ratio(noise: Array, target_std: float, behaviour_std: float) -> Arra
 def watch(
     settings: Settings, rng: np.random.Generator, policy: ReacherPolicy, learner: NeuralQuantileTD
 ) -> tuple[Array, float]:
-    """Anomaly probabilities [anomalies, logs], each the mean since the last, and the mean length of a normal reach.
+    """Anomaly probabilities [anomalies, logs], each the mean since the last, and the mean length of a reach before they begin.
 
     Every anomaly has a stream of its own, watched side by side, and begins half-way.
     """
     rewards, stds = np.array(settings["anomalous_rewards"]), np.array(settings["anomalous_stds"])
     count = len(rewards) + len(stds)
-    streams = ReacherStreams(_seeds(rng, count))
+    streams = ReacherStreams(_seeds(rng, count), settings["time_limit"])
     monitor = AnomalyMonitor(learner.quantiles, (count,), settings["delta"], settings["sigma"])
     normal = np.full(count, settings["target_std"])
     added, strange = np.concatenate([rewards, np.zeros(len(stds))]), normal.copy()
@@ -178,8 +179,9 @@ def summarise(samples: Array, policy: ReacherPolicy, reach_steps: list[float]) -
         f"{len(samples)} runs. TD3 trained for {policy.values['steps']:,} steps returns {policy.values['return_mean']:.2f} +-"
         f" {policy.values['return_standard_error']:.2f} an episode ({policy.values['evaluation_episodes']} episodes; the paper"
         f" says about -4). The quantile network learns for {SETTINGS['learning_steps']:,} steps with noise"
-        f" {SETTINGS['behaviour_std']} about the policy with noise {SETTINGS['target_std']}, which then reaches a target every"
-        f" {np.mean(reach_steps):.0f} steps and is watched for {SETTINGS['watching_steps']:,}.",
+        f" {SETTINGS['behaviour_std']} about the policy with noise {SETTINGS['target_std']}, whose reaches then"
+        f" take {np.mean(reach_steps):.0f} steps on average (at most {SETTINGS['time_limit']}), and which is watched for"
+        f" {SETTINGS['watching_steps']:,}.",
         "",
         "| anomaly | before it begins | after | rise |",
         "| --- | --- | --- | --- |",

@@ -52,3 +52,14 @@ def test_a_stream_depends_on_its_seed_alone():
         return [streams.step(np.tile(action, (len(seeds), 1)))[0][0] for action in actions]
 
     assert np.array_equal(play([7]), play([7, 8]))
+
+
+def test_a_time_limit_ends_a_reach_that_does_not_arrive():
+    streams = ReacherStreams([3], time_limit=4)
+    discounts, targets = [], []
+    for _ in range(11):
+        state, _, discount = streams.step(np.zeros((1, 2)))
+        discounts.append(discount[0])
+        targets.append(state[0, 4])
+    assert discounts == [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1]
+    assert len(set(targets)) == 3
