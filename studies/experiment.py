@@ -54,9 +54,9 @@ class Experiment:
         """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each worker."""
         data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
         missing = [number for number in range(runs) if number not in data]
-        progress = Progress(label, runs, runs - len(missing), unit="runs", window=math.inf)
         if stop.is_set():
             raise StopRequested
+        progress = Progress(label, runs, runs - len(missing), unit="runs", window=math.inf)
         try:
             chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
             for number, made in self._make(chunks, work, stop, given):
@@ -70,7 +70,10 @@ class Experiment:
     def _make(
         self, chunks: list[list[int]], work: Work, stop: threading.Event, given: Sequence[Any]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Numbers and data of runs as they are done; a worker that dies is replaced and its runs are made again."""
+        """Numbers and data of runs as they are done.
+
+        A worker that dies is replaced and its runs are made again; runs that fail are named when all others are done.
+        """
         if not chunks:
             return
         import ray  # Takes seconds, which a finished experiment does without.
@@ -83,6 +86,7 @@ class Experiment:
             remote: Any = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
             shared = [ray.put(value) for value in given]
             pending = {remote.remote(self.settings, numbers, *shared): numbers for numbers in chunks}
+            failures: list[str] = []
             while pending:
                 done, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
                 if stop.is_set():
@@ -92,9 +96,11 @@ class Experiment:
                     try:
                         yield from zip(numbers, ray.get(reference), strict=True)
                     except RayError as error:
-                        raise PoolError(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}") from error
+                        failures.append(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}")
         finally:
             ray.shutdown()
+        if failures:
+            raise PoolError("; ".join(failures))
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         write_atomically(self.out / name, (json.dumps(value, indent=1) + "\n").encode())

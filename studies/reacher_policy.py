@@ -20,6 +20,7 @@ from studies.progress import Progress
 log = logging.getLogger(__name__)
 
 GAME = "Reacher-v5"
+KIND = "reacher policy"
 NOISE = 0.1
 LEARNING_RATE = 1e-3
 """At the first step; falls linearly to a hundredth of it at the last."""
@@ -59,7 +60,10 @@ class ReacherPolicy:
 def reacher_policy(path: Path, steps: int, seed: int, stop: threading.Event) -> ReacherPolicy:
     """The policy kept at `path`, or a new one, which is then kept there."""
     try:
-        return ReacherPolicy(read_checkpoint(path))
+        kept = read_checkpoint(path)
+        if (kept.values.get("kind"), kept.values.get("steps"), kept.values.get("seed")) == (KIND, steps, seed):
+            return ReacherPolicy(kept)
+        log.warning("%s holds no policy of %d steps with seed %d; training one", path, steps, seed)
     except CheckpointError as error:
         if path.exists():
             log.warning("%s; training a new policy", error)
@@ -106,7 +110,7 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
     tensors["0.weight"] *= torch.from_numpy(SCALE)  # So that the policy takes states as they are.
     returns = evaluate_policy(ReacherPolicy(Checkpoint(tensors, {})), seed)
     values = {
-        "kind": "reacher policy",
+        "kind": KIND,
         "steps": steps,
         "seed": seed,
         "return_mean": float(returns.mean()),

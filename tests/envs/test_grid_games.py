@@ -185,7 +185,7 @@ def test_vectorised_games_follow_the_single_one(name):
         assert np.array_equal(reward, raw.reward)
         ended = terminated | truncated
         assert np.array_equal(ended, raw.terminated | raw.truncated)
-    assert ended.any() or t == 119
+    assert ended.any()
     for t in range(200):  # Ended games go on with new ones.
         images, reward, *_ = vector.step(np.full(3, t % 4))
         assert vector.observation_space.contains(images)

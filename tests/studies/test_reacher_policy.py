@@ -45,6 +45,13 @@ def test_a_damaged_file_is_replaced_with_a_warning(tmp_path, never, caplog):
     assert "training a new policy" in caplog.text
 
 
+def test_a_policy_of_other_settings_is_not_taken_for_ours(tmp_path, never, caplog):
+    path = tmp_path / "policy.safetensors"
+    reacher_policy(path, 20, 0, never)
+    assert reacher_policy(path, 30, 0, never).values["steps"] == 30
+    assert "no policy of 30 steps" in caplog.text
+
+
 def test_training_stops_when_asked(tmp_path):
     stop = threading.Event()
     stop.set()
