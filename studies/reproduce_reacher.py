@@ -104,14 +104,14 @@ def learn(settings: Settings, rng: np.random.Generator, policy: ReacherPolicy) -
         noise = behaviour_std * rng.standard_normal((1, ACTION_SIZE))
         next_state, reward, discount = streams.step(policy(state) + noise)
         # A step that draws a new start ignores its action, so both policies do the same there.
-        rho = np.where(discount > 0, density_ratio(noise, target_std, behaviour_std), 1.0)
+        rho = np.where(discount > 0, normal_importance_ratio(noise, target_std, behaviour_std), 1.0)
         learner.observe(state, next_state, reward, discount, rho)
         learner.update()
     streams.close()
     return learner
 
 
-def density_ratio(noise: Array, target_std: float, behaviour_std: float) -> Array:
+def normal_importance_ratio(noise: Array, target_std: float, behaviour_std: float) -> Array:
     """rho of an action that lies `noise` from the mean of both normal policies."""
     spread = 1 / target_std**2 - 1 / behaviour_std**2
     return (behaviour_std / target_std) ** noise.shape[-1] * np.exp(-0.5 * spread * (noise**2).sum(-1))

@@ -10,7 +10,7 @@ import torch
 from actors.pool import StopRequested
 from learners.checkpoint import Checkpoint, read_checkpoint
 from studies.reacher_policy import ReacherPolicy, evaluate_policy, reacher_policy
-from studies.reproduce_reacher import density_ratio
+from studies.reproduce_reacher import normal_importance_ratio
 
 
 @pytest.fixture
@@ -73,4 +73,4 @@ def test_returns_are_those_of_fifty_steps(policy):
 def test_the_ratio_is_that_of_two_normal_densities():
     noise = np.random.default_rng(0).normal(size=(7, 2))
     log_density = {std: torch.distributions.Normal(0.0, std).log_prob(torch.from_numpy(noise)).sum(-1) for std in (0.1, 0.5)}
-    assert np.allclose(density_ratio(noise, 0.1, 0.5), (log_density[0.1] - log_density[0.5]).exp().numpy())
+    assert np.allclose(normal_importance_ratio(noise, 0.1, 0.5), (log_density[0.1] - log_density[0.5]).exp().numpy())
