@@ -116,7 +116,7 @@ def record_video(agent: Agent, game: str, protocol: str, seed: int, path: Path) 
     twin = make_games(game, protocol, num_envs=1, for_video=True)
     player = Player(agent, stream, seed)
     everywhere = np.ones(1, dtype=bool)
-    film = [twin.reset(everywhere, np.array([episode_seed(seed, env=0, game=0)]))[0]]
+    film = [twin.reset(everywhere, np.array([episode_seed(seed, env=0, number=0)]))[0]]
     score = 0.0
     for _ in range(MAX_VIDEO_STEPS):
         actions, step = player.step()

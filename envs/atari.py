@@ -11,12 +11,18 @@ import numpy as np
 from ale_py import roms
 from ale_py.vector_env import AtariVectorEnv
 
-from envs.stream import EnvSpec, RawStep
+from envs.stream import EnvSpec, Games, RawStep
 
 STACK = 4
 SCREEN = (3, 210, 160)
 FRAMES_PER_STEP = 4
 MAX_GAME_FRAMES = 108_000
+TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
+"""ROMs that ale-py ships but, without a second player, answers by ending the process."""
+GAMES_PER_SEED = 16
+"""Seeding loads the ROM again, which takes as long as some 250 steps: a whole game of Breakout."""
+BOOT_AT_RANDOM = {"ice_hockey", "sir_lancelot", "surround", "time_pilot", "yars_revenge"}
+"""Games whose beginning depends on what the console's memory held, and so on the game before, unless they are seeded."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,11 @@ def published_scores() -> dict[str, Scores]:
 
 @cache
 def atari_games() -> tuple[str, ...]:
-    """Every game whose ROM ships with ale-py."""
-    return tuple(sorted(roms.get_all_rom_ids()))
+    """Every game whose ROM ships with ale-py and that it can play alone."""
+    return tuple(sorted(set(roms.get_all_rom_ids()) - TWO_PLAYERS))
 
 
-class AtariGames:
+class AtariGames(Games):
     """N games of one ROM: 84 x 84 grey frames, action repeat 4 with max over the last two frames, raw rewards.
 
     With `for_video` the frames are the console's own, 210 x 160 in colour.
@@ -71,6 +77,8 @@ class AtariGames:
         rules = PROTOCOLS[protocol]
         self.num_envs = num_envs
         self._life_loss_ends = rules.life_loss_ends
+        if not rules.sticky and game not in BOOT_AT_RANDOM:
+            self.games_per_seed = GAMES_PER_SEED
         self._env = AtariVectorEnv(
             game,
             num_envs,
@@ -97,25 +105,39 @@ class AtariGames:
             frames_per_step=FRAMES_PER_STEP,
         )
         self._lives = np.zeros(num_envs, dtype=np.int32)
+        self._over, self._restarted = np.zeros((2, num_envs), dtype=bool)
         self._started = False
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         if not self._started:
-            # The C++ env wants every game started once before it will reset single ones.
-            self._env.reset(seed=seeds)
-            self._started = True
-        frames, info = self._env.reset(seed=seeds[mask], options={"reset_mask": mask})
-        self._lives = info["lives"].copy()
-        return self._channels_first(frames)
+            self._started = True  # The C++ env wants every game started once before it will reset single ones.
+            mask = np.ones(self.num_envs, dtype=bool)
+        return self._begin(mask, seed=seeds[mask])
+
+    def restart(self, mask: np.ndarray) -> np.ndarray:
+        """Costs nothing right after the step that followed an end, in which the C++ env has restarted the game already."""
+        waiting = mask & ~self._restarted
+        self._restarted &= ~mask
+        return self._begin(waiting) if waiting.any() else self._frames
 
     def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
         frames, reward, terminated, truncated, info = self._env.step(actions.astype(np.int32, copy=False))
+        self._frames = self._channels_first(frames)
+        self._over, self._restarted = terminated | truncated, self._over
         life_lost = (info["lives"] < self._lives) & running & self._life_loss_ends
         self._lives = info["lives"].copy()
-        return RawStep(self._channels_first(frames), reward, terminated, truncated, life_lost)
+        return RawStep(self._frames, reward, terminated, truncated, life_lost)
 
     def close(self) -> None:
         self._env.close()
+
+    def _begin(self, mask: np.ndarray, **seed: np.ndarray) -> np.ndarray:
+        frames, info = self._env.reset(options={"reset_mask": mask}, **seed)
+        self._frames = self._channels_first(frames)
+        self._lives = info["lives"].copy()
+        self._over &= ~mask
+        self._restarted &= ~mask
+        return self._frames
 
     def _channels_first(self, frames: np.ndarray) -> np.ndarray:
         """[N, 1, H, W] as it is, [N, 1, H, W, 3] as [N, 3, H, W]."""

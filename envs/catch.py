@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.stream import EnvSpec, RawStep
+from envs.stream import EnvSpec, Games, RawStep
 
 ROWS = COLUMNS = 8
 CELL = 5
 """Pixels along the side of a cell; 40 x 40 frames are the least that every torso accepts."""
 
 
-class Catch:
+class Catch(Games):
     """N boards in NumPy. Actions: left, stay, right. A game is ROWS - 1 steps; its score is 1 (caught) or -1."""
 
     optimal_score = 1.0

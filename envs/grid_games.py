@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.stream import EnvSpec, RawStep
+from envs.stream import EnvSpec, Games, RawStep
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left: rows and columns."""
@@ -52,7 +52,7 @@ class Grid:
         return float(self.optimal_values()[self.starts].mean())
 
 
-class GridGames:
+class GridGames(Games):
     """N games of one grid, stepped together."""
 
     def __init__(self, grid: Grid, num_envs: int):

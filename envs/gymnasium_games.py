@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-from envs.stream import EnvSpec, GameError, RawStep
+from envs.stream import EnvSpec, GameError, Games, RawStep
 
 STACK = 4
 SIZE = 84
@@ -15,7 +15,7 @@ SMALLEST_SIDE = 36
 MAX_ACTIONS = 256
 
 
-class GymnasiumGames:
+class GymnasiumGames(Games):
     """N environments stepped one after the other.
 
     Images keep their channels (grey or colour) and are resized to 84 x 84 unless they already have a size the torsos accept

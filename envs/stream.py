@@ -8,8 +8,9 @@ from, and nothing is learnt from the jump between two games.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,20 +37,27 @@ class GameError(ValueError):
     """A game that does not exist or cannot be played; the message says why."""
 
 
-class Games(Protocol):
+class Games(ABC):
     """N games stepped together, without any rule for what follows an end."""
 
     spec: EnvSpec
     num_envs: int
+    games_per_seed: int = 1
+    """How many games in a row one seed decides: the first is started by `reset`, the others by `restart`."""
 
+    @abstractmethod
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """Starts the games where `mask` [N] is true, each from its entry of `seeds` [N]; returns frames [N, C, H, W]."""
-        ...
 
+    def restart(self, mask: np.ndarray) -> np.ndarray:
+        """Starts the next games of the same seeds, which may depend on how many came before, not on how those went."""
+        raise NotImplementedError(f"{type(self).__name__} starts every game from a seed of its own")
+
+    @abstractmethod
     def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
         """Plays one action in every running game; what is returned for the others has no meaning."""
-        ...
 
+    @abstractmethod
     def close(self) -> None: ...
 
 
@@ -97,9 +105,9 @@ class StreamStep:
     """and in which of the N environments."""
 
 
-def episode_seed(stream_seed: int, env: int, game: int) -> int:
-    """Seed of the `game`-th game of environment `env`: a function of its arguments alone, so a game can be replayed."""
-    return int(np.random.SeedSequence([stream_seed, env, game]).generate_state(1)[0] >> 1)
+def episode_seed(stream_seed: int, env: int, number: int) -> int:
+    """The `number`-th seed of environment `env`: a function of its arguments alone, so a game can be replayed."""
+    return int(np.random.SeedSequence([stream_seed, env, number]).generate_state(1)[0] >> 1)
 
 
 class EpisodeStream:
@@ -169,11 +177,10 @@ class EpisodeStream:
         self._score = np.array(state["score"], dtype=np.float64)
         self._history = [bytearray.fromhex(history) for history in state["history"]]
         lengths = np.array([len(history) for history in self._history])
-        seeds = self._seeds(self._game - 1)
         for remaining in range(int(lengths.max()), -1, -1):
             starting = lengths == remaining
             if starting.any():
-                self.games.reset(starting, seeds)
+                self._recall(starting)
             if remaining:
                 playing = lengths >= remaining
                 actions = np.zeros(self.num_envs, dtype=np.int64)
@@ -181,8 +188,21 @@ class EpisodeStream:
                     actions[env] = self._history[env][lengths[env] - remaining]
                 self.games.step(actions, playing)
 
+    def _recall(self, mask: np.ndarray) -> None:
+        """Starts the games that are being played, from their seeds."""
+        seed_number, restarts = np.divmod(self._game - 1, self.games.games_per_seed)
+        self.games.reset(mask, self._seeds(seed_number))
+        for i in range(int(restarts[mask].max())):
+            self.games.restart(mask & (restarts > i))
+
     def _start(self, mask: np.ndarray) -> np.ndarray:
-        frames = self.games.reset(mask, self._seeds(self._game))
+        """Starts the next games; returns the newest frames of all."""
+        seed_number, restarts = np.divmod(self._game, self.games.games_per_seed)
+        seeded, restarted = mask & (restarts == 0), mask & (restarts > 0)
+        if seeded.any():
+            frames = self.games.reset(seeded, self._seeds(seed_number))
+        if restarted.any():
+            frames = self.games.restart(restarted)
         for env in np.flatnonzero(mask):
             self._history[env].clear()
         self._game[mask] += 1
@@ -190,5 +210,5 @@ class EpisodeStream:
         self._running |= mask
         return frames
 
-    def _seeds(self, game: np.ndarray) -> np.ndarray:
-        return np.array([episode_seed(self._seed, env, int(game[env])) for env in range(self.num_envs)])
+    def _seeds(self, number: np.ndarray) -> np.ndarray:
+        return np.array([episode_seed(self._seed, env, int(number[env])) for env in range(self.num_envs)])

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
-from envs.atari import AtariGames, atari_games, published_scores
+from envs.atari import BOOT_AT_RANDOM, TWO_PLAYERS, AtariGames, atari_games, published_scores
 from envs.frame_stack import FrameStack
-from envs.stream import EpisodeStream, episode_seed
+from envs.registry import check_game
+from envs.stream import EpisodeStream, GameError, episode_seed
 
 N = 3
 
@@ -44,7 +45,7 @@ def test_stacks_equal_the_envs_own_across_resets():
         ours = stack.push(step.frames, step.new_game)
         if step.new_game[0]:
             games += 1
-            theirs, _ = reference.reset(seed=np.array([episode_seed(0, 0, games)]))
+            theirs, _ = reference.reset(options={"reset_mask": np.array([True])})
         else:
             theirs, *_ = reference.step(action)
     assert games >= 2
@@ -102,13 +103,53 @@ def test_trajectories_depend_on_the_seed_and_on_nothing_else(protocol):
 
 
 @pytest.mark.parametrize("protocol", ["impala", "machado"])
-def test_a_restored_game_goes_on_frame_by_frame(protocol):
+@pytest.mark.parametrize("steps", [250, 700])
+def test_a_restored_game_goes_on_frame_by_frame(monkeypatch, protocol, steps):
+    """Also where it is not the first of its seed, and where the next one is."""
+    monkeypatch.setattr("envs.atari.GAMES_PER_SEED", 3)
     original = make_stream("breakout", protocol)
     original.reset()
-    list(random_play(original, 250))
+    games = sum(len(step.ended) for step in random_play(original, steps))
+    assert steps < 700 or games >= 2 * N
     copy = make_stream("breakout", protocol, seed=9)
     copy.load_state_dict(original.state_dict())
-    for ours, theirs in zip(random_play(original, 250, 1), random_play(copy, 250, 1), strict=True):
+    for ours, theirs in zip(random_play(original, 400, 1), random_play(copy, 400, 1), strict=True):
         assert np.array_equal(ours.frames, theirs.frames)
         assert np.array_equal(ours.first, theirs.first)
         assert ours.episodes == theirs.episodes
+
+
+def test_games_of_one_seed_begin_differently():
+    games = AtariGames("pong", "impala", 1)
+    everywhere = np.array([True])
+    games.reset(everywhere, np.array([3]))
+    later = set()
+    for _ in range(5):
+        games.restart(everywhere)
+        later.add(b"".join(games.step(np.array([0]), everywhere).frames.tobytes() for _ in range(40)))
+    assert len(later) > 2
+
+
+def test_roms_for_two_players_alone_are_refused():
+    assert not set(atari_games()) & TWO_PLAYERS
+    with pytest.raises(GameError, match="unknown game 'joust'"):
+        check_game("joust")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", sorted(set(atari_games()) - BOOT_AT_RANDOM))
+def test_a_restarted_game_does_not_depend_on_what_was_played_before(game):
+    def film(steps_before):
+        games = AtariGames(game, "impala", 1)
+        everywhere = np.array([True])
+        games.reset(everywhere, np.array([3]))
+        rng = np.random.default_rng(1)
+        for _ in range(steps_before):
+            games.step(rng.integers(games.spec.num_actions, size=1), everywhere)
+        games.restart(everywhere)
+        rng = np.random.default_rng(2)
+        return np.stack([games.step(rng.integers(games.spec.num_actions, size=1), everywhere).frames for _ in range(60)])
+
+    first = film(0)
+    assert np.array_equal(first, film(37))
+    assert np.array_equal(first, film(91))

@@ -1,12 +1,12 @@
 import numpy as np
 
 from envs.registry import make_games
-from envs.stream import EnvSpec, EpisodeStream, RawStep
+from envs.stream import EnvSpec, EpisodeStream, Games, RawStep
 
 COUNTER = "gym:tests.counter:Counter-v0"
 
 
-class Scripted:
+class Scripted(Games):
     """One game that follows a script of (reward, terminated, truncated, life_lost)."""
 
     def __init__(self, script):
