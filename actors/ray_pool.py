@@ -18,7 +18,7 @@ import torch
 from ray.exceptions import RayActorError, RayTaskError
 from torch import Tensor
 
-from actors.cluster import cause_of, start_ray
+from actors.cluster import cause_of, start_ray, stop_ray
 from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
@@ -111,7 +111,7 @@ class RayPool:
         self._created = int(values["created"])
 
     def close(self) -> None:
-        ray.shutdown()
+        stop_ray()
 
     def _start(self) -> None:
         self._actors = [self._create() for _ in range(self._resources.num_actors)]

@@ -79,7 +79,7 @@ class Experiment:
         import ray  # Takes seconds, which a finished experiment does without.
         from ray.exceptions import RayError
 
-        from actors.cluster import cause_of, start_ray
+        from actors.cluster import cause_of, start_ray, stop_ray
 
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
         try:
@@ -98,7 +98,7 @@ class Experiment:
                     except RayError as error:
                         failures.append(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}")
         finally:
-            ray.shutdown()
+            stop_ray()
         if failures:
             raise PoolError("; ".join(failures))
 
