@@ -13,7 +13,7 @@ import numpy as np
 
 from actors.pool import PoolError, StopRequested
 from actors.resources import available_cores
-from learners.checkpoint import write_atomically
+from learners.files import write_atomically
 from learners.run_directory import RunError, provenance
 from studies.progress import Progress
 
