@@ -145,8 +145,10 @@ def _one_line(framed: str, command: str) -> str:
     lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
     body: list[str] = []
     for line in lines[1:]:
-        if line.startswith("──"):
-            break
+        if line.startswith(("──", "---")):  # A frame's border, whatever the terminal's characters.
+            if body:
+                break
+            continue
         body.append(line)
     message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
     return f"{message} (launch.py {command} --help explains every flag)"

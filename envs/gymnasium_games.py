@@ -37,7 +37,7 @@ class GymnasiumGames:
             raise GameError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
         if not isinstance(observations, gymnasium.spaces.Box) or not _is_image(observations):
             raise GameError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
-        shape = observations.shape
+        self._promised = shape = observations.shape
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
         height, width = shape[:2] if fits else (SIZE, SIZE)
@@ -72,9 +72,11 @@ class GymnasiumGames:
             raise GameError(f"{which} of {self._id} failed {when}: {type(error).__name__}: {error}") from error
 
     def _frame(self, image: np.ndarray) -> np.ndarray:
-        if getattr(image, "dtype", None) != np.uint8:
-            kind = getattr(image, "dtype", type(image).__name__)
-            raise TypeError(f"the observation is {kind}, not the uint8 image that was promised")
+        image = np.asarray(image)
+        if image.dtype != np.uint8 or image.shape != self._promised:
+            raise TypeError(
+                f"the observation is {image.dtype} {list(image.shape)}, not uint8 {list(self._promised)} as promised"
+            )
         channels, height, width = self.spec.frame_shape
         image = image.reshape(*image.shape[:2], channels)
         if image.shape[:2] != (height, width):

@@ -23,13 +23,16 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise UnsafeFileError(f"{path} is a link, which is not followed")
     # A pipe or device would block on opening or never end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeFileError(f"{path} is not a plain file")
         if status.st_size > limit:
             raise UnsafeFileError(f"{path} has {status.st_size} bytes, more than the {limit} it may have")
-        return file.read(limit)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
 
 
 def parse_json(text: bytes | str) -> Any:
