@@ -53,7 +53,7 @@ def test_a_reward_that_is_no_number_names_its_environment_and_action(reward):
 def test_an_observation_that_is_no_image_names_its_environment_and_action():
     with pytest.raises(GameError, match="environment 0 of Odd-v0 failed at action 1: TypeError: the observation is float64"):
         play_two_steps(observation=np.full((40, 40), math.nan))
-    with pytest.raises(GameError, match="environment 0 of Odd-v0 failed at action 1: TypeError: the observation is uint8 .7."):
+    with pytest.raises(GameError, match=r"environment 0 of Odd-v0 failed at action 1: TypeError: the observation is uint8 .7."):
         play_two_steps(observation=np.zeros(7, dtype=np.uint8))
 
 
