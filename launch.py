@@ -183,9 +183,16 @@ class Interrupt:
         self.stop.set()
 
 
+def report_thread(failure: threading.ExceptHookArgs) -> None:
+    """TensorBoard's thread dies of a full disk; whoever gives it work is told and warns, so no traceback is needed."""
+    if not isinstance(failure.exc_value, OSError):
+        threading.__excepthook__(failure)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    threading.excepthook = report_thread
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: launch.py COMMAND [flags]\n\ncommands:")
         for name, command in COMMANDS.items():

@@ -15,6 +15,7 @@ from actors.pool import PoolError, StopRequested
 from actors.resources import available_cores
 from learners.files import write_atomically
 from learners.run_directory import RunError, provenance
+from learners.run_lock import locked
 from studies.progress import Progress
 
 Settings = dict[str, Any]
@@ -52,6 +53,12 @@ class Experiment:
         self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *given: Any
     ) -> list[dict[str, Any]]:
         """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each worker."""
+        with locked(self.out):
+            return self._collect(runs, chunk, work, label, stop, given)
+
+    def _collect(
+        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, given: Sequence[Any]
+    ) -> list[dict[str, Any]]:
         data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
         missing = [number for number in range(runs) if number not in data]
         if stop.is_set():
