@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
 """Object store: trajectories under way and a few versions of the weights take a fraction of it."""
+HELPERS = ("/monitor.py", "/log_monitor.py", "/dashboard.py")
 
 _guardian: Guardian | None = None
 """Of the local Ray that this process has started, if it has."""
@@ -54,7 +55,7 @@ def _start(address: str, num_cpus: int) -> None:
         sys.path.insert(0, str(ROOT))
     global _guardian
     _guardian = Guardian()
-    with _loopback_only():
+    with _loopback_only(), _deaf_to_sigterm():
         ray.init(
             "local",
             num_cpus=num_cpus,
@@ -69,10 +70,23 @@ def _start(address: str, num_cpus: int) -> None:
 def stop_ray() -> None:
     """Leaves a cluster; ends a local Ray with all its processes and files."""
     global _guardian
+    if _guardian is not None:
+        _kill_helpers()
     ray.shutdown()
     if _guardian is not None:
         _guardian.dismiss()
         _guardian = None
+
+
+def _kill_helpers() -> None:
+    """Kills those of Ray's processes that have nothing to finish.
+
+    Ray asks each to leave, one after the other, and waits a second for it; deaf to SIGTERM, they would cost all those seconds.
+    """
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(argument.endswith(HELPERS) for argument in child.cmdline()):
+                child.kill()
 
 
 def cause_of(error: Exception) -> str:
@@ -96,6 +110,19 @@ def _loopback_only() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = supported
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """Processes started meanwhile do not hear SIGTERM.
+
+    Systems that pre-empt a job send it to all its processes. Ray's must stay until the learner has saved and ends them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
