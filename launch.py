@@ -44,9 +44,14 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
 def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
     """Play whole games with a trained agent."""
     config = parse(EvaluateConfig, "evaluate", arguments)
+    from actors.pool import StopRequested
     from studies.evaluation import evaluate_run
 
-    result = evaluate_run(config, stop)
+    try:
+        result = evaluate_run(config, stop)
+    except StopRequested:
+        print("stopped; nothing was written")
+        return
     if config.json:
         print(json.dumps(result))
     else:
@@ -121,14 +126,16 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """The config of a new run, from its preset, or of a resumed one, from what it was started with."""
     given = parse(TrainConfig, "train", arguments)
     config = parse(TrainConfig, "train", arguments, PRESETS[given.preset])
+    from envs.registry import check_game, check_trusted
+
     if config.run.resume:
         from learners.run_directory import RunDirectory
 
         started = RunDirectory.open(config.run_path).read_config()
-        config = parse(TrainConfig, "train", arguments, started.with_run(run_dir=str(config.run_path)))
+        check_trusted(started.env.game, given.env.game)
+        defaults = started.with_run(run_dir=str(config.run_path)).apart_from_its_cluster()
+        config = parse(TrainConfig, "train", arguments, defaults)
         config.check_resumes(started)
-    from envs.registry import check_game
-
     check_game(config.env.game)
     return config
 
@@ -138,8 +145,10 @@ def _one_line(framed: str, command: str) -> str:
     lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
     body: list[str] = []
     for line in lines[1:]:
-        if line.startswith("──"):
-            break
+        if line.startswith(("──", "---")):  # A frame's border, whatever the terminal's characters.
+            if body:
+                break
+            continue
         body.append(line)
     message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
     return f"{message} (launch.py {command} --help explains every flag)"
@@ -169,13 +178,21 @@ class Interrupt:
         if self.stop.is_set():
             os._exit(128 + number)
         self.signal = number
-        os.write(sys.stderr.fileno(), b"stopping: saving first (again to leave at once)\n")  # Safe in a handler, unlike print.
+        with contextlib.suppress(OSError):  # Nobody may be reading any more.
+            os.write(sys.stderr.fileno(), b"stopping: saving first (again to leave at once)\n")  # Safe here, unlike print.
         self.stop.set()
+
+
+def report_thread(failure: threading.ExceptHookArgs) -> None:
+    """TensorBoard's thread dies of a full disk; whoever gives it work is told and warns, so no traceback is needed."""
+    if not isinstance(failure.exc_value, OSError):
+        threading.__excepthook__(failure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    threading.excepthook = report_thread
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: launch.py COMMAND [flags]\n\ncommands:")
         for name, command in COMMANDS.items():
@@ -189,9 +206,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
     except expected_errors() as error:
-        print(f"launch.py: {error}", file=sys.stderr)
+        print(f"launch.py: {printable(str(error))}", file=sys.stderr)
         return 2
     return 128 + interrupt.signal if interrupt.signal else 0
+
+
+def printable(text: str) -> str:
+    """One line without control characters: messages quote files that anyone may have written."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

@@ -1,4 +1,4 @@
-"""Ray, local or shared: how it is started, joined and asked what went wrong."""
+"""Ray, local or shared: how it is started, joined, left, and asked what went wrong."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayTaskError
 
+from actors.guardian import Guardian
 from actors.pool import PoolError
 
 ROOT = Path(__file__).resolve().parent.parent
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
 """Object store: trajectories under way and a few versions of the weights take a fraction of it."""
+HELPERS = ("/monitor.py", "/log_monitor.py", "/dashboard.py")
+
+_guardian: Guardian | None = None
+"""Of the local Ray that this process has started, if it has."""
 
 
 def start_ray(address: str, num_cpus: int) -> None:
     """Joins the cluster at `address`, or starts a local one that only this machine can reach and that ends with us."""
+    stop_ray()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray runs workers at niceness 15, where any other load on the machine starves them.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -46,15 +53,40 @@ def _start(address: str, num_cpus: int) -> None:
         return
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    ray.init(
-        "local",
-        num_cpus=num_cpus,
-        num_gpus=0,
-        include_dashboard=False,
-        object_store_memory=min(STORE_BYTES, psutil.virtual_memory().available // 4),
-        _node_ip_address="127.0.0.1",
-        **common,
-    )
+    global _guardian
+    _guardian = Guardian()
+    with _loopback_only(), _deaf_to_sigterm():
+        ray.init(
+            "local",
+            num_cpus=num_cpus,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=min(STORE_BYTES, psutil.virtual_memory().available // 4),
+            _temp_dir=str(_guardian.directory),
+            **common,
+        )
+
+
+def stop_ray() -> None:
+    """Leaves a cluster; ends a local Ray with all its processes and files."""
+    global _guardian
+    if _guardian is not None:
+        _kill_helpers()
+    ray.shutdown()
+    if _guardian is not None:
+        _guardian.dismiss()
+        _guardian = None
+
+
+def _kill_helpers() -> None:
+    """Kills those of Ray's processes that have nothing to finish.
+
+    Ray asks each to leave, one after the other, and waits a second for it; deaf to SIGTERM, they would cost all those seconds.
+    """
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(argument.endswith(HELPERS) for argument in child.cmdline()):
+                child.kill()
 
 
 def cause_of(error: Exception) -> str:
@@ -63,6 +95,34 @@ def cause_of(error: Exception) -> str:
         return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
     return lines[-1] if "creation task" in lines[0] else lines[0]
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Has Ray take 127.0.0.1 for its address, and so listen there alone.
+
+    Asked for by its parameter, this address is replaced by one that other machines reach, except where Ray supports no
+    clusters: so for the length of a local start it supports none.
+    """
+    supported = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = supported
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """Processes started meanwhile do not hear SIGTERM.
+
+    Systems that pre-empt a job send it to all its processes. Ray's must stay until the learner has saved and ends them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -82,9 +82,9 @@ def evaluate(
     episodes: int,
     seed: int,
     num_threads: int = 1,
-    on_game: Callable[[int], None] = lambda done: None,
+    on_step: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Plays `episodes` whole games.
+    """Plays `episodes` whole games; tells `on_step` how many are done.
 
     Each environment is given its number of games beforehand: taking whichever games end first would favour short ones.
     """
@@ -102,7 +102,7 @@ def evaluate(
                 played[env] += 1
                 scores.append(episode.score)
                 steps.append(episode.steps)
-                on_game(len(scores))
+        on_step(len(scores))
     stream.close()
     return Evaluation(game, protocol, scores, steps)
 

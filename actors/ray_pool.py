@@ -2,7 +2,8 @@
 
 One loop explains everything: keep a bounded number of rollout calls under way per actor, wait for whichever is ready, and
 hand that actor the newest weights with its next call. Back-pressure, bounded memory, bounded policy lag and recovery from a
-dead actor follow from it.
+dead actor follow from it. An actor that fails is ended and its place filled again, after a pause that doubles from failure to
+failure; one that is silent for too long has failed. Meanwhile the others play on.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 from torch import Tensor
 
-from actors.cluster import cause_of, start_ray
+from actors.cluster import cause_of, start_ray, stop_ray
 from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
@@ -30,8 +32,14 @@ from envs.registry import game_spec
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-MAX_FAILURES = 3
-"""Failures of one actor in a row, without a trajectory between them, after which the cause is not bad luck."""
+MAX_FAILURES = 4
+"""Failures in a row of one place, after which the cause is not bad luck."""
+FORGIVEN_AFTER = 20
+"""Trajectories of a new actor after which its place is no longer suspected."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before a second failure is followed by a new attempt; the first is at once."""
+START_SECONDS = 300.0
+"""For an actor's process to start, which may have to wait for a cluster's cores, and to deliver for the first time."""
 
 
 class RolloutActor:
@@ -50,6 +58,24 @@ class RolloutActor:
         return self._worker.rollout()
 
 
+@dataclass
+class Place:
+    """A place for an actor: who is in it now, and how that goes."""
+
+    number: int
+    actor: Any = None
+    calls: set[ray.ObjectRef] = field(default_factory=set)
+    delivered: int = 0
+    """Trajectories of the present actor."""
+    heard: float = 0.0
+    """When it was started or last delivered."""
+    failures: int = 0
+    """In a row."""
+    free_until: float = 0.0
+    """Stays empty until then."""
+    memory_bytes: int = 0
+
+
 class RayPool:
     """Rollout actors on a local Ray, started for this pool alone, or on the cluster at `config.actors.ray_address`."""
 
@@ -62,27 +88,21 @@ class RayPool:
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
-        self._actors: list[Any] = []
-        self._failures = [0] * resources.num_actors
-        self._memory = [0] * resources.num_actors
-        self._under_way: dict[ray.ObjectRef, int] = {}
+        self._places = [Place(number) for number in range(resources.num_actors)]
+        self._under_way: dict[ray.ObjectRef, Place] = {}
         self._published: tuple[Tensor, int] | None = None
         self._stored: tuple[ray.ObjectRef, int] | None = None
         self._collator = Collator(config.learner.batch_size)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:
-        if not self._actors:
-            self._start()
         start = time.perf_counter()
         while not self._collator.ready:
             if self._stop.is_set():
                 raise StopRequested
-            ready, _ = ray.wait(list(self._under_way), timeout=POLL_SECONDS)
-            for reference in ready:
-                # A failed actor takes its other calls with it, so a ready reference may be gone by now.
-                if reference in self._under_way:
-                    self._receive(reference)
+            self._fill_places()
+            self._receive_what_is_ready()
+            self._end_the_silent()
         waited = time.perf_counter()
         batch = self._collator.batch()
         self._report.wait_seconds += waited - start
@@ -97,8 +117,11 @@ class RayPool:
         return report
 
     def health(self) -> PoolHealth:
-        alive = sum(failures == 0 for failures in self._failures)
-        return PoolHealth(alive=alive, restarted=self._restarts, memory_bytes=sum(self._memory))
+        return PoolHealth(
+            alive=sum(place.actor is not None and place.delivered > 0 for place in self._places),
+            restarted=self._restarts,
+            memory_bytes=sum(place.memory_bytes for place in self._places),
+        )
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Only how many actors there have been: games under way are not saved, and new ones must not repeat their seeds."""
@@ -106,54 +129,84 @@ class RayPool:
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """The actors of a resumed run are new ones, with seeds that no earlier actor had."""
-        if self._actors:
+        if self._under_way:
             raise RuntimeError("the pool has already begun to play")
         self._created = int(values["created"])
 
     def close(self) -> None:
-        ray.shutdown()
+        stop_ray()
 
-    def _start(self) -> None:
-        self._actors = [self._create() for _ in range(self._resources.num_actors)]
+    def _fill_places(self) -> None:
+        now = time.monotonic()
+        empty = [place for place in self._places if place.actor is None and now >= place.free_until]
+        for place in empty:
+            place.actor, place.heard, place.delivered = self._create(), now, 0
         for _ in range(self._config.actors.in_flight):
-            for slot in range(len(self._actors)):
-                self._submit(slot)
+            for place in empty:
+                self._submit(place)
 
     def _create(self) -> Any:
         seed = int(np.random.SeedSequence([self._config.run.seed, self._created]).generate_state(1)[0])
         self._created += 1
         return self._remote.remote(self._config, self._resources.envs_per_actor, seed)
 
-    def _submit(self, slot: int) -> None:
+    def _submit(self, place: Place) -> None:
         if self._published is None:
             raise RuntimeError("weights must be published before the first batch is asked for")
         weights, version = self._published
         if self._stored is None or self._stored[1] != version:
             self._stored = (ray.put(weights.numpy()), version)
-        self._under_way[self._actors[slot].rollout.remote(*self._stored)] = slot
+        call = place.actor.rollout.remote(*self._stored)
+        place.calls.add(call)
+        self._under_way[call] = place
 
-    def _receive(self, reference: ray.ObjectRef) -> None:
-        slot = self._under_way.pop(reference)
-        try:
-            trajectory = ray.get(reference)
-        except (RayActorError, RayTaskError) as error:
-            self._replace(slot, error)
+    def _receive_what_is_ready(self) -> None:
+        if not self._under_way:
+            self._stop.wait(POLL_SECONDS)  # All places are empty for now.
             return
-        self._failures[slot] = 0
-        self._memory[slot] = trajectory.cost.memory_bytes
-        self._submit(slot)
+        ready, _ = ray.wait(list(self._under_way), timeout=POLL_SECONDS)
+        for call in ready:
+            # A failed actor takes its other calls with it, so a ready one may be gone by now.
+            if call in self._under_way:
+                self._receive(call)
+
+    def _receive(self, call: ray.ObjectRef) -> None:
+        place = self._under_way.pop(call)
+        place.calls.remove(call)
+        try:
+            trajectory = ray.get(call)
+        except RayError as error:
+            self._clear(place, cause_of(error))
+            return
+        place.heard = time.monotonic()
+        place.delivered += 1
+        if place.delivered >= FORGIVEN_AFTER:
+            place.failures = 0
+        place.memory_bytes = trajectory.cost.memory_bytes
+        self._submit(place)
         self._collator.add(trajectory)
         self._report.add(trajectory)
 
-    def _replace(self, slot: int, error: Exception) -> None:
-        cause = cause_of(error)
-        self._failures[slot] += 1
-        if self._failures[slot] >= MAX_FAILURES:
-            raise PoolError(f"actor {slot} failed {MAX_FAILURES} times in a row: {cause}") from error
-        log.warning("actor %d died and is replaced: %s", slot, cause)
-        self._under_way = {other: owner for other, owner in self._under_way.items() if owner != slot}
-        ray.kill(self._actors[slot])
-        self._actors[slot] = self._create()
+    def _end_the_silent(self) -> None:
+        timeout = self._config.actors.actor_timeout
+        for place in self._places:
+            patience = timeout if place.delivered else max(timeout, START_SECONDS)
+            late = place.actor is not None and time.monotonic() - place.heard > patience
+            # What is ready but not yet received, because the learner was busy, is no silence.
+            if late and not ray.wait(list(place.calls), timeout=0)[0]:
+                self._clear(place, f"it delivered nothing for {patience:g} s")
+
+    def _clear(self, place: Place, cause: str) -> None:
+        """Ends a failed actor, also one that does not react any more, and leaves its place empty for a while."""
+        ray.kill(place.actor)
+        for call in place.calls:
+            del self._under_way[call]
+        place.calls.clear()
+        place.actor, place.memory_bytes = None, 0
+        place.failures += 1
+        if place.failures >= MAX_FAILURES:
+            raise PoolError(f"actor {place.number} failed {MAX_FAILURES} times in a row: {cause}")
+        pause = 0.0 if place.failures == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (place.failures - 2))
+        place.free_until = time.monotonic() + pause
         self._restarts += 1
-        for _ in range(self._config.actors.in_flight):
-            self._submit(slot)
+        log.warning("actor %d failed and is replaced%s: %s", place.number, f" in {pause:g} s" if pause else "", cause)

@@ -20,6 +20,9 @@ class EvaluateConfig:
     """Which weights to play with."""
     seed: int = 1000
     """Seed of the games and the actions."""
+    game: str = ""
+    """Only for runs of a game from a module of your own (`gym:MODULE:ID`): its name again, since to play it is to run the
+    module, which a run directory must not decide."""
     video: bool = False
     """Also film a game, as an mp4 in the run's videos/."""
     json: bool = False

@@ -14,6 +14,8 @@ TaskName = Literal[
     "none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf", "random_gvf", "random_reverse_gvf"
 ]  # fmt: skip
 """Names of the auxiliary tasks; agents/tasks holds one class for each."""
+LONGEST_QUOTE = 200
+"""Characters of a file's nonsense that an error repeats."""
 META_LEARNED = ("gvf", "reverse_gvf")
 """Tasks whose questions are learnt by meta-gradient."""
 
@@ -124,8 +126,10 @@ class ActorConfig:
     """Games that an actor steps together; 0 chooses from the batch size."""
     in_flight: int = 2
     """Rollout calls under way per actor: 1 gives the freshest data, 2 keeps every actor busy."""
+    actor_timeout: float = 120.0
+    """Seconds without a trajectory after which an actor is taken for hung and replaced; a new one has five minutes to begin."""
     ray_address: str = ""
-    """Address of a running Ray cluster to join; empty starts a local one for this run."""
+    """Address of a running Ray cluster to join; empty starts a local one for this run. To be given again on --resume."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,10 @@ class TrainConfig:
         """The same config with some fields of `run` changed."""
         return replace(self, run=replace(self.run, **changes))
 
+    def apart_from_its_cluster(self) -> TrainConfig:
+        """The same config on a local Ray: which cluster to trust is for the command line to say, not for a file."""
+        return replace(self, actors=replace(self.actors, ray_address=""))
+
     def check_resumes(self, started: TrainConfig) -> None:
         """Raises ConfigError if a run begun with `started` cannot be continued with this config."""
         ours, theirs = (
@@ -207,15 +215,22 @@ class TrainConfig:
 _POSITIVE = {
     "frames", "unroll", "batch_size", "learning_rate", "clip_norm", "rho_clip", "c_clip", "in_flight",
     "checkpoint_minutes", "keep_checkpoints", "rmsprop_eps", "num_questions", "meta_interval", "meta_learning_rate",
+    "actor_timeout",
 }  # fmt: skip
 _RESUMABLE = {
     "frames", "run_dir", "resume", "log_frames", "picture_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
-    "num_actors", "envs_per_actor", "in_flight", "ray_address", "device", "learner_threads",
+    "num_actors", "envs_per_actor", "in_flight", "actor_timeout", "ray_address", "device", "learner_threads",
     "compile", "meta_memory_gb", "meta_cosine",
 }  # fmt: skip
 """What may change when a run is resumed: none of it alters what is learnt, except for the length of the run itself."""
 _FRACTION = {"discount", "rmsprop_decay", "pixel_control_discount"}
 _CLOSED_FRACTION = {"trace_lambda", "answer_lambda"}
+_AT_MOST = {
+    "frames": 10**15, "seed": 2**63 - 1, "unroll": 2**16, "batch_size": 2**16, "core_size": 2**14, "num_questions": 2**14,
+    "meta_interval": 2**12, "num_actors": 2**14, "envs_per_actor": 2**12, "in_flight": 2**8, "learner_threads": 2**10,
+    "keep_checkpoints": 10**6,
+}  # fmt: skip
+"""Far beyond use; a config from elsewhere cannot ask for more memory or processes than any machine has."""
 
 
 def _flatten(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -243,6 +258,8 @@ def _check_numbers(config: Any) -> None:
                 raise ConfigError(f"{flag} must lie in [0, 1], not {value}")
             if value < 0:
                 raise ConfigError(f"{flag} must not be negative, not {value}")
+            if value > _AT_MOST.get(item.name, math.inf):
+                raise ConfigError(f"{flag} must be at most {_AT_MOST[item.name]}, not {value}")
 
 
 def _build(kind: Any, values: Any, where: str) -> Any:
@@ -251,7 +268,7 @@ def _build(kind: Any, values: Any, where: str) -> Any:
     hints = get_type_hints(kind)
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise ConfigError(f"{where} has unknown settings: {', '.join(map(str, unknown))}")
+        raise ConfigError(f"{where} has unknown settings: {', '.join(map(repr, unknown))[:LONGEST_QUOTE]}")
     arguments = {}
     for name, value in values.items():
         hint = hints[name]
@@ -260,13 +277,13 @@ def _build(kind: Any, values: Any, where: str) -> Any:
         elif _fits(value, hint):
             arguments[name] = value
         else:
-            raise ConfigError(f"{where}.{name} cannot be {value!r}")
+            raise ConfigError(f"{where}.{name} cannot be {repr(value)[:LONGEST_QUOTE]}")
     return kind(**arguments)
 
 
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
-        return value in get_args(hint)
+        return isinstance(value, str) and value in get_args(hint)
     return type(value) is hint or (hint is float and type(value) is int)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import gymnasium
 import numpy as np
 from PIL import Image
@@ -24,16 +27,17 @@ class GymnasiumGames(Games):
 
     def __init__(self, env_id: str, num_envs: int):
         self.num_envs = num_envs
+        self._id = env_id
         try:
             self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
-        except (gymnasium.error.Error, ImportError) as error:
-            raise GameError(f"{env_id} cannot be made: {error}") from None
+        except Exception as error:  # Whatever the author's code raises.
+            raise GameError(f"{env_id} cannot be made: {error}") from error
         observations, actions = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(actions, gymnasium.spaces.Discrete) or actions.n > MAX_ACTIONS or actions.start != 0:
             raise GameError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
         if not isinstance(observations, gymnasium.spaces.Box) or not _is_image(observations):
             raise GameError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
-        shape = observations.shape
+        self._promised = shape = observations.shape
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
         height, width = shape[:2] if fits else (SIZE, SIZE)
@@ -42,22 +46,37 @@ class GymnasiumGames(Games):
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         for i in np.flatnonzero(mask):
-            self._frames[i] = self._frame(self._envs[i].reset(seed=int(seeds[i]))[0])
+            with self._naming(f"environment {i}", f"when reset with seed {seeds[i]}"):
+                self._frames[i] = self._frame(self._envs[i].reset(seed=int(seeds[i]))[0])
         return self._frames.copy()
 
     def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
         for i in np.flatnonzero(running):
-            observation, reward[i], terminated[i], truncated[i], _ = self._envs[i].step(int(actions[i]))
-            self._frames[i] = self._frame(observation)
+            with self._naming(f"environment {i}", f"at action {actions[i]}"):
+                observation, reward[i], terminated[i], truncated[i], _ = self._envs[i].step(int(actions[i]))
+                self._frames[i] = self._frame(observation)
         return RawStep(self._frames.copy(), reward, terminated, truncated, life_lost=np.zeros(self.num_envs, dtype=bool))
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
 
+    @contextmanager
+    def _naming(self, which: str, when: str) -> Iterator[None]:
+        """Whatever the author's code raises becomes an error that says where and when."""
+        try:
+            yield
+        except Exception as error:
+            raise GameError(f"{which} of {self._id} failed {when}: {type(error).__name__}: {error}") from error
+
     def _frame(self, image: np.ndarray) -> np.ndarray:
+        image = np.asarray(image)
+        if image.dtype != np.uint8 or image.shape != self._promised:
+            raise TypeError(
+                f"the observation is {image.dtype} {list(image.shape)}, not uint8 {list(self._promised)} as promised"
+            )
         channels, height, width = self.spec.frame_shape
         image = image.reshape(*image.shape[:2], channels)
         if image.shape[:2] != (height, width):

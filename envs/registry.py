@@ -32,6 +32,13 @@ def check_game(name: str) -> None:
         raise GameError(f"unknown game '{name}'; {hint}")
 
 
+def check_trusted(recorded: str, named: str) -> None:
+    """Raises GameError if playing the game that a file names would import a module that the user has not named as well."""
+    module, colon, _ = recorded.removeprefix(GYMNASIUM_PREFIX).rpartition(":")
+    if recorded.startswith(GYMNASIUM_PREFIX) and colon and named != recorded:
+        raise GameError(f"this run's game would run the code of '{module}'; if you trust it, add --game {recorded}")
+
+
 def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, for_video: bool = False) -> Games:
     """N games of the given name; the protocol concerns Atari alone, and so does the colour of frames meant for a video."""
     check_game(name)

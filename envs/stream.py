@@ -134,6 +134,8 @@ class EpisodeStream:
     def step(self, actions: np.ndarray) -> StreamStep:
         valid = self._running.copy()
         raw = self.games.step(actions, valid)
+        for env in np.flatnonzero(valid & ~np.isfinite(raw.reward)):
+            raise GameError(f"environment {env} gave the reward {raw.reward[env]} for action {actions[env]}")
         for env in np.flatnonzero(valid):
             self._history[env].append(int(actions[env]))
         self._score += np.where(valid, raw.reward, 0.0)
@@ -170,12 +172,21 @@ class EpisodeStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replays each game's actions from its seed, all games side by side so that they arrive together."""
+        """Replays each game's actions from its seed, all games side by side so that they arrive together.
+
+        Raises ValueError for a state that is not one of these games: an emulator trusts the actions it is given.
+        """
         self._seed = int(state["seed"])
         self._game = np.array(state["game"], dtype=np.int64)
         self._running = np.array(state["running"], dtype=bool)
         self._score = np.array(state["score"], dtype=np.float64)
         self._history = [bytearray.fromhex(history) for history in state["history"]]
+        if {array.shape for array in (self._game, self._running, self._score)} != {(self.num_envs,)}:
+            raise ValueError(f"the state is not of {self.num_envs} games")
+        if len(self._history) != self.num_envs or self._game.min() < 1:
+            raise ValueError(f"the state is not of {self.num_envs} games under way")
+        if any(max(history, default=0) >= self.spec.num_actions for history in self._history):
+            raise ValueError(f"the state has actions that the game has not: there are {self.spec.num_actions}")
         lengths = np.array([len(history) for history in self._history])
         for remaining in range(int(lengths.max()), -1, -1):
             starting = lengths == remaining

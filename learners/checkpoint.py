@@ -1,27 +1,36 @@
-"""Checkpoints: complete or absent, and nothing in them is ever executed.
+"""Checkpoints: complete or absent, checked when read, and nothing in them is ever executed.
 
-A checkpoint is one safetensors file: tensors, and in its header a JSON text with everything else. It is written under a
-temporary name, flushed to the disk and renamed, so a file with a checkpoint's name is a whole one.
+A checkpoint is one safetensors file: tensors, and in its header a JSON text with everything else and a SHA-256 of both. It is
+written under a temporary name, flushed to the disk and renamed, so a file with a checkpoint's name is a whole one; the
+digest tells whether it still is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
+
+from learners.files import explain, parse_json, read_bounded, remove_unfinished, write_atomically
 
 log = logging.getLogger(__name__)
 
-FORMAT = "hindcast-checkpoint-1"
+FORMAT = "hindcast-checkpoint-2"
 BEST = "best.safetensors"
-PATTERN = "frame_*.safetensors"
+NAME = re.compile(r"frame_(\d{12,18})\.safetensors")
+MAX_BYTES = 8 << 30
+MAX_HEADER_BYTES = 32 << 20
+LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its header."""
 
 
 class CheckpointError(ValueError):
@@ -42,37 +51,43 @@ class Checkpoint:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise CheckpointError(f"{path} is not a Hindcast checkpoint")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return Checkpoint(tensors, json.loads(metadata["values"]))
+        return _parse(read_bounded(path, MAX_BYTES), path)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {explain(error)}") from None
+    except (SafetensorError, AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{path} is damaged: {error}") from None
+        raise CheckpointError(f"{path} is damaged: {error!r}") from None
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file holds `data` whole, or is as it was, whatever happens meanwhile."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+def _parse(data: bytes, path: Path) -> Checkpoint:
+    length = int.from_bytes(data[:LENGTH_BYTES], "little")
+    if length > min(MAX_HEADER_BYTES, len(data) - LENGTH_BYTES):
+        raise CheckpointError(f"{path} is damaged: it has {len(data)} bytes and promises a header of {length}")
+    metadata = parse_json(data[LENGTH_BYTES : LENGTH_BYTES + length]).get("__metadata__", {})
+    if metadata.get("format") != FORMAT or "sha256" not in metadata:
+        raise CheckpointError(f"{path} is not a Hindcast checkpoint of this version, which carries a checksum")
+    tensors, values = load(data), metadata["values"]
+    if _digest(tensors, values) != metadata["sha256"]:
+        raise CheckpointError(f"{path} is damaged: its checksum does not fit its content")
+    return Checkpoint(tensors, parse_json(values))
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-    write_atomically(path, save(tensors, {"format": FORMAT, "values": json.dumps(checkpoint.values)}))
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    values = json.dumps(checkpoint.values)
+    write_atomically(path, save(tensors, {"format": FORMAT, "sha256": _digest(tensors, values), "values": values}))
+
+
+def _digest(tensors: dict[str, Tensor], values: str) -> str:
+    digest = hashlib.sha256(values.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class CheckpointDirectory:
@@ -83,24 +98,25 @@ class CheckpointDirectory:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint, frame: int, is_best: bool) -> Path:
+        """Writes the best before the newest: what a newest one says of the best is then true, killed in between or not."""
         self._path.mkdir(exist_ok=True)
+        remove_unfinished(self._path)
+        if is_best:
+            write_checkpoint(self._path / BEST, checkpoint)
         path = self._path / f"frame_{frame:012d}.safetensors"
         write_checkpoint(path, checkpoint)
-        if is_best:
-            link = self._path / f".{BEST}.{os.getpid()}.tmp"
-            link.unlink(missing_ok=True)
-            os.link(path, link)
-            link.replace(self._path / BEST)
         for old in self.list()[self._keep :]:
             old.unlink(missing_ok=True)
         return path
 
     def list(self) -> list[Path]:
         """Newest first, without the best."""
-        return sorted(self._path.glob(PATTERN), reverse=True)
+        paths = {path: NAME.fullmatch(path.name) for path in self._path.glob("frame_*.safetensors")}
+        frames = {path: int(match[1]) for path, match in paths.items() if match}
+        return sorted(frames, key=frames.__getitem__, reverse=True)
 
     def newest(self) -> Checkpoint:
-        """The newest one that can be read; older ones step in for damaged ones, with a warning."""
+        """The newest one that is whole; older ones step in for damaged ones, with a warning."""
         damaged = []
         for path in self.list():
             try:
@@ -115,11 +131,3 @@ class CheckpointDirectory:
 
     def best(self) -> Checkpoint:
         return read_checkpoint(self._path / BEST)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

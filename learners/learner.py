@@ -63,7 +63,10 @@ class Learner:
         else:
             theta = [p.detach().clone().requires_grad_() for p in self._parameters]
             moments = [moment.clone() for moment in self._moments]
-            evaluation, meta_metrics = self._meta.evaluate(theta, moments, learning_rate, batch)
+            try:
+                evaluation, meta_metrics = self._meta.evaluate(theta, moments, learning_rate, batch)
+            except NonFiniteError as error:
+                raise NonFiniteError(f"{error} {self._where}") from None
         norm = global_norm(evaluation.gradients)
         numbers = self._metrics(evaluation, norm)
         if not math.isfinite(numbers["optimiser/gradient_norm"]):
@@ -141,15 +144,18 @@ class Learner:
                     {name.removeprefix("meta."): value for name, value in state.items() if name.startswith("meta.")}
                 )
 
+    @property
+    def _where(self) -> str:
+        return f"at update {self.version + 1}, frame {self.frame}"
+
     def _culprit(self, evaluation: Evaluation) -> str:
-        where = f"at update {self.version + 1}, frame {self.frame}"
         for name, loss in evaluation.losses.items():
             if not loss.isfinite():
-                return f"the {name} loss is {loss.item()} {where}"
+                return f"the {name} loss is {loss.item()} {self._where}"
         for name, gradient in zip(self._names, evaluation.gradients, strict=True):
             if not gradient.isfinite().all():
-                return f"the gradient of {name} is not finite {where}"
-        return f"the norm of the gradient overflows {where}"
+                return f"the gradient of {name} is not finite {self._where}"
+        return f"the norm of the gradient overflows {self._where}"
 
 
 def choose_device(name: str) -> torch.device:

@@ -66,7 +66,7 @@ class MetaLearner:
             metrics["meta/cosine"] = cosine_similarity(_flat(gradient), _flat(other), dim=0).item()
         metrics["meta/gradient_norm"] = global_norm(gradient).item()
         if not math.isfinite(metrics["meta/gradient_norm"]):
-            raise NonFiniteError("the meta-gradient is not finite")
+            raise NonFiniteError(self._culprit(judge, gradient))
         before = [parameter.detach().clone() for parameter in window.phi]
         for parameter, bar in zip(window.phi, gradient, strict=True):
             parameter.grad = bar
@@ -77,6 +77,16 @@ class MetaLearner:
         window.steps.clear()
         metrics["meta/seconds"] = time.perf_counter() - start
         return metrics
+
+    def _culprit(self, judge: Evaluation, gradient: list[Tensor]) -> str:
+        for name, loss in judge.losses.items():
+            if not loss.isfinite():
+                return f"the {name} loss, which judges the questions, is {loss.item()}"
+        assert self._task.questions is not None
+        for (name, _), bar in zip(self._task.questions.named_parameters(), gradient, strict=True):
+            if not bar.isfinite().all():
+                return f"the meta-gradient of the question network's {name} is not finite"
+        return "the norm of the meta-gradient overflows"
 
     def _valid_steps(self, judge: Evaluation) -> int:
         return int(sum(batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), judge.batch)))

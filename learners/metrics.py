@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from envs.stream import Episode
+from learners.files import explain, parse_json, read_bounded, write_atomically
+
+log = logging.getLogger(__name__)
 
 WINDOW = 100
 """Games over which returns are averaged."""
+MAX_METRICS_BYTES = 1 << 30
 
 
 class Means:
@@ -96,54 +102,104 @@ class EpisodeStatistics:
 
 
 class MetricsWriter:
-    """Appends to a run's metrics; what an interrupted run wrote after the frame it resumes from is dropped."""
+    """Appends to a run's metrics; what an interrupted run wrote after the frame it resumes from is dropped.
+
+    A disk that refuses does not stop training: lines wait in memory until there is room. TensorBoard's events do not, so
+    its curves may have a gap where metrics.jsonl has none.
+    """
 
     def __init__(self, run_dir: Path, from_frame: int = 0):
-        self._path = run_dir / "metrics.jsonl"
-        if from_frame:
-            keep_until(self._path, from_frame)
-        self._file: TextIO = self._path.open("a", encoding="utf-8")
+        self._run_dir = run_dir
+        path = run_dir / "metrics.jsonl"
+        keep_until(path, from_frame)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        self._end = os.fstat(self._descriptor).st_size
+        self._waiting = b""
         # TensorBoard counts an event at the purge step itself as written by the interrupted run.
-        purge = from_frame + 1 if from_frame else None
-        self._board = SummaryWriter(str(run_dir), purge_step=purge, flush_secs=10)
+        self._board: SummaryWriter | None = self._open_board(purge_step=from_frame + 1)
 
     def write(self, frame: int, scalars: dict[str, float]) -> None:
-        self._file.write(json.dumps({"frame": frame} | {k: v for k, v in scalars.items() if math.isfinite(v)}) + "\n")
-        self._file.flush()
-        for name, value in scalars.items():
-            self._board.add_scalar(name, value, frame)
+        record = {"frame": frame} | {name: value for name, value in scalars.items() if math.isfinite(value)}
+        self._waiting += json.dumps(record).encode() + b"\n"
+        try:
+            self._append()
+        except OSError as error:
+            log.warning("metrics cannot be written and wait in memory: %s", explain(error))
+        self._show("add_scalar", *((name, value, frame) for name, value in scalars.items()))
 
     def histograms(self, frame: int, values: dict[str, Tensor]) -> None:
-        for name, tensor in values.items():
-            self._board.add_histogram(name, tensor, frame)
+        self._show("add_histogram", *((name, tensor, frame) for name, tensor in values.items()))
 
     def pictures(self, frame: int, images: dict[str, np.ndarray]) -> None:
         """Images [H, W, 3] uint8."""
-        for name, image in images.items():
-            self._board.add_image(name, image, frame, dataformats="HWC")
+        self._show("add_image", *((name, image, frame, None, "HWC") for name, image in images.items()))
 
     def text(self, name: str, markdown: str, frame: int) -> None:
-        self._board.add_text(name, markdown, frame)
+        self._show("add_text", (name, markdown, frame))
+
+    def sync(self) -> None:
+        """Everything written so far is on the disk; raises OSError if it cannot be.
+
+        Called before a checkpoint is saved, so that no resumed run continues after lines that were never written.
+        """
+        self._append()
+        os.fsync(self._descriptor)
+        self._show("flush", ())
 
     def close(self) -> None:
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._board.close()
+        try:
+            self.sync()
+        except OSError as error:
+            log.warning("the last metrics are lost: %s", explain(error))
+        os.close(self._descriptor)
+        self._close_board()
+
+    def _append(self) -> None:
+        """Half a line that a full disk still took is completed by the next attempt."""
+        while self._waiting:
+            written = os.pwrite(self._descriptor, self._waiting, self._end)
+            self._waiting = self._waiting[written:]
+            self._end += written
+
+    def _show(self, method: str, *calls: tuple[Any, ...]) -> None:
+        """Calls TensorBoard's writer once with each tuple of arguments; a writer that has failed is replaced."""
+        try:
+            if self._board is None:
+                self._board = self._open_board()
+            for arguments in calls:
+                getattr(self._board, method)(*arguments)
+        except OSError as error:
+            log.warning("TensorBoard's file cannot be written: %s", explain(error))
+            self._close_board()
+
+    def _open_board(self, purge_step: int | None = None) -> SummaryWriter:
+        return SummaryWriter(str(self._run_dir), purge_step=purge_step, flush_secs=10)
+
+    def _close_board(self) -> None:
+        board, self._board = self._board, None
+        if board is not None:
+            with suppress(OSError):
+                board.close()
 
 
 def keep_until(path: Path, frame: int) -> None:
-    """Cuts metrics.jsonl after its last whole line of at most `frame`."""
+    """Leaves in metrics.jsonl its whole lines, in order, of at most `frame`; says so if any before that are damaged."""
     if not path.exists():
         return
-    end = 0
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-                if not line.endswith(b"\n") or record["frame"] > frame:
-                    break
-            except (ValueError, KeyError, TypeError):
+    kept: list[bytes] = []
+    last, damaged = -1, 0
+    for line in read_bounded(path, MAX_METRICS_BYTES).splitlines(keepends=True):
+        try:
+            found = parse_json(line)["frame"] if line.endswith(b"\n") else None
+            if type(found) is int and found > frame:
                 break
-            end += len(line)
-    with path.open("r+b") as file:
-        file.truncate(end)
+            if type(found) is not int or found <= last:
+                raise ValueError("not the next line")
+        except (ValueError, KeyError, TypeError):
+            damaged += 1
+            continue
+        kept.append(line)
+        last = found
+    if damaged:
+        log.warning("%s: %d damaged lines are dropped", path, damaged)
+    write_atomically(path, b"".join(kept))

@@ -10,12 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from configs.errors import ConfigError
 from configs.train import TrainConfig
-from learners.checkpoint import CheckpointDirectory, write_atomically
+from learners.checkpoint import CheckpointDirectory
+from learners.files import explain, parse_json, read_bounded, write_atomically
 
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20
+LOCK = ".lock"
+ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json", "evaluation.json", LOCK)
+"""What is read or written in a run directory, beside TensorBoard's files."""
 
 
 class RunError(ValueError):
@@ -26,6 +29,7 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
         self.config_path = path / "config.json"
+        self.metrics_path = path / "metrics.jsonl"
         self.checkpoint_path = path / "checkpoints"
         self.result_path = path / "result.json"
 
@@ -35,7 +39,7 @@ class RunDirectory:
         run = RunDirectory(path)
         if run.config_path.exists():
             raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
-        if run.path.is_dir() and any(run.path.iterdir()):
+        if run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()):
             raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
         return run
 
@@ -44,30 +48,37 @@ class RunDirectory:
         run = RunDirectory(path)
         if not run.config_path.is_file():
             raise RunError(f"{path} holds no run (it has no config.json)")
+        for name in ENTRIES:
+            if (path / name).is_symlink():
+                raise RunError(f"{path / name} is a link; a run keeps its files in its own directory")
         return run
+
+    @property
+    def never_began(self) -> bool:
+        """Whether the process that made this directory ended before it had saved or logged anything."""
+        return not self.checkpoints(keep=1).list() and not (self.metrics_path.exists() and self.metrics_path.stat().st_size)
 
     def read_config(self) -> TrainConfig:
         try:
-            if self.config_path.stat().st_size > MAX_CONFIG_BYTES:
-                raise RunError(f"{self.config_path} is too large to be a config")
-            record = json.loads(self.config_path.read_text(encoding="utf-8"))
+            record = parse_json(read_bounded(self.config_path, MAX_CONFIG_BYTES))
             return TrainConfig.from_dict(record["config"])
-        except (OSError, KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, ConfigError) as error:
+        except OSError as error:
+            raise RunError(f"cannot read {self.config_path}: {explain(error)}") from None
+        except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{self.config_path} is damaged: {error}") from None
 
     def write_config(self, config: TrainConfig) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.write_json(self.config_path, {"config": config.to_dict(), **provenance()})
-        except OSError as error:
-            raise RunError(f"cannot write to {self.path}: {error.strerror}") from None
+        self.write_json(self.config_path, {"config": config.to_dict(), **provenance()})
 
     def checkpoints(self, keep: int) -> CheckpointDirectory:
         return CheckpointDirectory(self.checkpoint_path, keep)
 
     @staticmethod
     def write_json(path: Path, value: dict[str, Any]) -> None:
-        write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+        try:
+            write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {explain(error)}") from None
 
 
 def provenance() -> dict[str, Any]:

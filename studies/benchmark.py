@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import tempfile
 import threading
 import time
@@ -121,7 +122,15 @@ def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds
     return [mean_part(parts) for parts in zip(*measured, strict=True)]
 
 
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _measure_parts(config: TrainConfig, resources: Resources, seconds: float, barrier: Any, results: Any) -> None:
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     keep_freed_memory()
     parts: list[Part] = []
     for measure in (measure_env, measure_inference, measure_learner):

@@ -14,9 +14,10 @@ from actors.resources import available_cores
 from agents.agent import Agent
 from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
-from envs.registry import game_spec
+from envs.registry import check_trusted, game_spec
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.run_directory import RunDirectory, provenance
+from learners.run_lock import locked
 from studies.progress import Progress
 
 
@@ -40,19 +41,20 @@ def play_games(agent: Agent, config: TrainConfig, episodes: int, seed: int, stop
 def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any]:
     """Plays with a run's weights; writes evaluation.json, and a film if asked for."""
     directory = RunDirectory.open(Path(config.run_dir))
-    trained = directory.read_config()
-    checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
-    checkpoint = checkpoints.best() if config.checkpoint == "best" else checkpoints.newest()
-    agent = load_agent(trained, checkpoint)
-    frame = int(checkpoint.tensors["learner.counters"][0])
-    evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
-    result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
-    result |= {"task": trained.task, **evaluation.summary(), "video": None}
-    if config.video:
-        path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
-        record_video(agent, trained.env.game, trained.env.protocol, config.seed, path)
-        result["video"] = str(path)
-    directory.write_json(directory.path / "evaluation.json", result | provenance())
+    with locked(directory.path):
+        trained = directory.read_config()
+        check_trusted(trained.env.game, config.game)
+        checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
+        checkpoint = checkpoints.best() if config.checkpoint == "best" else checkpoints.newest()
+        agent, frame = load_agent(trained, checkpoint), trained_frames(checkpoint)
+        evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
+        result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
+        result |= {"task": trained.task, **evaluation.summary(), "video": None}
+        if config.video:
+            path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
+            record_video(agent, trained.env.game, trained.env.protocol, config.seed, path)
+            result["video"] = str(path)
+        directory.write_json(directory.path / "evaluation.json", result | provenance())
     return result
 
 
@@ -63,4 +65,14 @@ def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
     except RuntimeError as error:
         raise CheckpointError(f"the checkpoint is of another network: {str(error).splitlines()[-1].strip()}") from None
+    for name, parameter in agent.named_parameters():
+        if not parameter.isfinite().all():
+            raise CheckpointError(f"the checkpoint's {name} is not finite")
     return agent
+
+
+def trained_frames(checkpoint: Checkpoint) -> int:
+    counters = checkpoint.tensors.get("learner.counters")
+    if counters is None or counters.shape != (2,) or counters.is_floating_point() or counters.min() < 0:
+        raise CheckpointError("the checkpoint does not say how many frames it was trained for")
+    return int(counters[0])

@@ -13,8 +13,9 @@ import numpy as np
 
 from actors.pool import PoolError, StopRequested
 from actors.resources import available_cores
-from learners.checkpoint import write_atomically
+from learners.files import write_atomically
 from learners.run_directory import RunError, provenance
+from learners.run_lock import locked
 from studies.progress import Progress
 
 Settings = dict[str, Any]
@@ -52,6 +53,12 @@ class Experiment:
         self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *given: Any
     ) -> list[dict[str, Any]]:
         """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each worker."""
+        with locked(self.out):
+            return self._collect(runs, chunk, work, label, stop, given)
+
+    def _collect(
+        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, given: Sequence[Any]
+    ) -> list[dict[str, Any]]:
         data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
         missing = [number for number in range(runs) if number not in data]
         if stop.is_set():
@@ -79,7 +86,7 @@ class Experiment:
         import ray  # Takes seconds, which a finished experiment does without.
         from ray.exceptions import RayError
 
-        from actors.cluster import cause_of, start_ray
+        from actors.cluster import cause_of, start_ray, stop_ray
 
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
         try:
@@ -98,7 +105,7 @@ class Experiment:
                     except RayError as error:
                         failures.append(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}")
         finally:
-            ray.shutdown()
+            stop_ray()
         if failures:
             raise PoolError("; ".join(failures))
 

@@ -1,4 +1,7 @@
-"""A training run from its first frame to its result: the loop, its checkpoints, its metrics."""
+"""A training run from its first frame to its result: the loop, its checkpoints, its metrics.
+
+Once a run has begun, only its actors, its numbers or a request can stop it: a disk that refuses is tried again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,15 +24,21 @@ from actors.pool import ActorPool, PoolError, PoolReport, StopRequested
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from configs.train import TrainConfig
+from envs.stream import GameError
 from learners.allocator import keep_freed_memory
 from learners.checkpoint import Checkpoint, CheckpointError
+from learners.files import explain
 from learners.learner import Learner, choose_device
 from learners.metrics import EpisodeStatistics, Means, MetricsWriter
-from learners.run_directory import RunDirectory, provenance
+from learners.run_directory import RunDirectory, RunError, provenance
+from learners.run_lock import locked
 from studies.evaluation import play_games
 from studies.progress import Progress
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 30.0
+"""Between two attempts to save, while they fail."""
 
 
 @dataclass
@@ -45,9 +54,27 @@ class TrainingRun:
     elapsed: float = 0.0
     """Seconds of training, over all the processes that had a part in it."""
 
-    def save(self) -> None:
-        tensors, values = self.pool.state_dict()
+    def save(self, writer: MetricsWriter) -> None:
+        """Saves a checkpoint, and before it the metrics that it continues; raises OSError where the disk refuses."""
+        writer.sync()
+        best_before = self.episodes.best
+        try:
+            self._save()
+        except OSError:
+            self.episodes.best = best_before
+            raise
+
+    def save_or_warn(self, writer: MetricsWriter) -> bool:
+        try:
+            self.save(writer)
+        except OSError as error:
+            log.warning("no checkpoint could be saved at frame %d: %s", self.learner.frame, explain(error))
+            return False
+        return True
+
+    def _save(self) -> None:
         is_best = self.episodes.improved()
+        tensors, values = self.pool.state_dict()
         checkpoint = Checkpoint(
             {f"learner.{name}": tensor for name, tensor in self.learner.state_dict().items()}
             | {f"pool.{name}": tensor for name, tensor in tensors.items()}
@@ -69,39 +96,46 @@ class TrainingRun:
             self.means.load_state_dict(checkpoint.values["means"])
             self.elapsed = float(checkpoint.values["elapsed"])
             torch.set_rng_state(checkpoint.tensors["torch_rng"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"the newest checkpoint of {self.directory.path} does not fit: {error}") from None
 
 
 def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
     """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that."""
-    if config.run.resume:
-        directory = RunDirectory.open(config.run_path)
-        checkpoint = directory.checkpoints(config.run.keep_checkpoints).newest()
-    else:
-        directory, checkpoint = RunDirectory.unused(config.run_path), None
-    keep_freed_memory()
-    device = choose_device(config.learner.device)
-    resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")
-    torch.set_num_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
-    pool = make_pool(config, resources, stop)
-    try:
-        run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
-        if checkpoint is not None:
-            run.load(checkpoint)
-        directory.write_config(config)
-        print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
-        try:
-            _train_to_end(run, stop)
-        except PoolError:
-            run.save()
-            raise
-        run.save()
-    finally:
-        pool.close()
-    if run.learner.frame < config.run.frames or stop.is_set():
+    with ExitStack() as stack:
+        checkpoint = None
+        if config.run.resume:
+            directory = RunDirectory.open(config.run_path)
+            stack.enter_context(locked(directory.path))
+            checkpoint = _checkpoint_to_resume(directory, config.run.keep_checkpoints)
+        else:
+            directory = RunDirectory.unused(config.run_path)
+        keep_freed_memory()
+        device = choose_device(config.learner.device)
+        resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")
+        torch.set_num_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
+        with ExitStack() as playing:
+            pool = make_pool(config, resources, stop)
+            playing.callback(pool.close)
+            run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
+            if checkpoint is not None:
+                run.load(checkpoint)
+            if not config.run.resume:
+                stack.enter_context(locked(directory.path))
+                RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
+            directory.write_config(config)
+            print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
+            _train_and_save(run, stop, is_new=checkpoint is None)
+        if run.learner.frame < config.run.frames or stop.is_set():
+            return None
+        return _conclude(run, stop)
+
+
+def _checkpoint_to_resume(directory: RunDirectory, keep: int) -> Checkpoint | None:
+    if directory.never_began:
+        log.warning("%s ended before its first checkpoint: starting from the first frame", directory.path)
         return None
-    return _conclude(run, stop)
+    return directory.checkpoints(keep).newest()
 
 
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) -> ActorPool:
@@ -112,7 +146,34 @@ def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) 
     return RayPool(config, resources, stop)
 
 
-def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
+def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> None:
+    """Leaves a checkpoint of where the training ended, whether it was done, asked to stop, or out of working actors.
+
+    Non-finite numbers are the exception: what led to them is not saved over what is known to be sound.
+    """
+    try:
+        writer = MetricsWriter(run.directory.path, from_frame=run.learner.frame)
+        if is_new:
+            run.save(writer)
+    except OSError as error:
+        raise RunError(f"cannot write to {run.directory.path}: {explain(error)}") from None
+    try:
+        try:
+            _train_to_end(run, stop, writer)
+        except (PoolError, GameError):
+            run.save_or_warn(writer)
+            raise
+        try:
+            run.save(writer)
+        except OSError as error:
+            raise RunError(
+                f"frame {run.learner.frame} could not be saved: {explain(error)}; --resume continues from the checkpoint before"
+            ) from None
+    finally:
+        writer.close()
+
+
+def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter) -> None:
     """Updates until the last frame or a request to stop, logging and saving on the way."""
     config, pool, learner = run.config, run.pool, run.learner
     log_frames = config.run.log_frames or max(1, min(50_000, config.run.frames // 100))
@@ -120,9 +181,9 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
     picture_frames = config.run.picture_frames or max(100_000, config.run.frames // 20)
     next_pictures = (learner.frame // picture_frames + 1) * picture_frames
     elapsed_before, start = run.elapsed, time.monotonic()
-    last_save = start
+    save_seconds = 60 * config.run.checkpoint_minutes
+    next_save = start + save_seconds
     clock = Clock(learner.frame)
-    writer = MetricsWriter(run.directory.path, from_frame=learner.frame)
     writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
     progress = Progress(config.env.game, config.run.frames, learner.frame)
     pool.publish(learner.weights(), learner.version)
@@ -148,15 +209,14 @@ def _train_to_end(run: TrainingRun, stop: threading.Event) -> None:
                 writer.pictures(learner.frame, learner.pictures())
             score = run.episodes.mean_score
             progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
-            if time.monotonic() - last_save >= 60 * config.run.checkpoint_minutes:
-                run.save()
-                last_save = time.monotonic()
+            if time.monotonic() >= next_save:
+                saved = run.save_or_warn(writer)
+                next_save = time.monotonic() + (save_seconds if saved else min(save_seconds, RETRY_SECONDS))
         writer.pictures(learner.frame, learner.pictures())
     except StopRequested:
         log.info("stopping at frame %d", learner.frame)
     finally:
         progress.close()
-        writer.close()
 
 
 class Clock:

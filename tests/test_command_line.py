@@ -4,17 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 import launch
 
-ROOT = Path(launch.__file__).parent
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
 
 
@@ -159,35 +154,3 @@ def test_every_flag_of_training_is_explained(capsys):
     text = capsys.readouterr().out
     for flag in ("--game", "--task", "--frames", "--run-dir", "--resume", "--ray-address", "--preset", "--protocol"):
         assert flag in text
-
-
-def wait_for_metrics(process, path, lines=3, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not (path.exists() and path.read_text().count("\n") >= lines):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no training within a minute and a half"
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("pool", ["serial", "ray"])
-def test_signals_save_and_leave_nothing_behind(run_dir, tmp_path, number, pool):
-    """Started from another directory, interrupted in the middle of training, then resumed."""
-    command = [sys.executable, str(ROOT / "launch.py"), "train", "--run-dir", str(run_dir)]
-    tiny = [*TINY, "--pool", pool, "--frames", "1_000_000_000", "--log-frames", "400"]
-    process = subprocess.Popen([*command, *tiny], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for_metrics(process, run_dir / "metrics.jsonl")
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert bool(children) == (pool == "ray")
-        process.send_signal(number)
-        output, errors = process.communicate(timeout=10)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + number
-    assert "continue with" in output
-    assert "Traceback" not in errors
-    _, alive = psutil.wait_procs(children, timeout=5)
-    assert not alive
-    assert list((run_dir / "checkpoints").glob("frame_*.safetensors"))
-    assert not (run_dir / "result.json").exists()

@@ -16,9 +16,10 @@ def make_agent(game, protocol="impala"):
 
 def test_exactly_the_games_asked_for_are_played_whole():
     done = []
-    result = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=21, seed=0, on_game=done.append)
+    result = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=21, seed=0, on_step=done.append)
     assert len(result.scores) == len(result.steps) == 21
-    assert done == list(range(1, 22))
+    assert sorted(done) == done
+    assert (done[0], done[-1]) == (0, 21)  # Asked at every step, so that a stop need not wait for the end of a game.
     for score, steps in zip(result.scores, result.steps, strict=True):
         assert score == steps * (steps + 1) / 2
 

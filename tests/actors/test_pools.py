@@ -1,15 +1,12 @@
 """Both pools against a game whose frames say what they are."""
 
-import os
-import signal
 import threading
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
-from actors.pool import PoolError, StopRequested
+from actors.pool import StopRequested
 from actors.ray_pool import RayPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
@@ -92,32 +89,6 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
         for name in COLUMN_AXIS:
             assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
-
-
-def test_killed_actors_are_replaced_and_counted(make_pool):
-    pool, _ = make_pool("ray", actors=2)
-    workers = []
-    for _ in range(2000):
-        if len(workers) == 2:
-            break
-        pool.next_batch()
-        workers = [p for p in psutil.Process().children(recursive=True) if "RolloutActor" in " ".join(p.cmdline())]
-    for worker in workers:
-        os.kill(worker.pid, signal.SIGKILL)
-    for _ in range(2000):
-        if pool.health().restarted == 2 and pool.health().alive == 2:
-            break
-        pool.next_batch()
-    health = pool.health()
-    assert health.restarted == 2
-    assert health.alive == 2
-    assert health.memory_bytes > 2**20
-
-
-def test_a_game_that_always_breaks_stops_with_its_cause(make_pool):
-    pool, _ = make_pool("ray", game="gym:tests.counter:Failing-v0")
-    with pytest.raises(PoolError, match="the joystick came off"):
-        pool.next_batch()
 
 
 def test_a_request_to_stop_ends_the_wait(make_config):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from learners import checkpoint as module
-from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint, write_atomically
+from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint
+from learners.files import write_atomically
 
 
 def make(value):
@@ -60,9 +61,14 @@ def test_other_kinds_of_files_are_refused_and_not_executed(tmp_path):
     save_file({"x": torch.ones(1)}, foreign)
     with pytest.raises(CheckpointError, match="not a Hindcast checkpoint"):
         read_checkpoint(foreign)
-    save_file({"x": torch.ones(1)}, foreign, {"format": module.FORMAT, "values": "{not json"})
-    with pytest.raises(CheckpointError, match="damaged"):
+    save_file({"x": torch.ones(1)}, foreign, {"format": module.FORMAT, "values": "{}"})
+    with pytest.raises(CheckpointError, match="which carries a checksum"):
         read_checkpoint(foreign)
+    for values in ("{not json", "[" * 200_000):
+        digest = module._digest({"x": torch.ones(1)}, values)
+        save_file({"x": torch.ones(1)}, foreign, {"format": module.FORMAT, "sha256": digest, "values": values})
+        with pytest.raises(CheckpointError, match="damaged"):
+            read_checkpoint(foreign)
 
     class Bomb:
         def __reduce__(self):

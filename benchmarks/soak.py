@@ -1,0 +1,145 @@
+"""Does a long run keep its memory? Trains in a process of its own, watches it from outside, judges the drift.
+
+    python benchmarks/soak.py --frames 3_000_000 --task reverse_gvf --out docs/soak-reverse_gvf
+
+writes OUT.json and OUT.png. Watched are the resident memory of the learner, of all actors, of Ray's servers and of the
+object store (the shared memory that the raylet has touched), and the file descriptors and threads of learner and actors. The
+first part of the run is warm-up; of the rest, the mean of the last quarter is compared with that of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+WARM_UP = 0.2
+"""Part of the samples that is not judged."""
+LIMIT = 0.02
+MEMORY = ("learner_mb", "actors_mb", "servers_mb", "object_store_mb")
+COUNTS = ("learner_fds", "learner_threads", "actors_fds", "actors_threads")
+MEGABYTE = 2**20
+
+
+def sample(learner: psutil.Process) -> dict[str, float]:
+    """One look at the run; raises psutil.NoSuchProcess when a process ends meanwhile."""
+    children = learner.children(recursive=True)
+    actors = [process for process in children if "RolloutActor" in " ".join(process.cmdline())]
+    raylets = [process for process in children if process.name() == "raylet"]
+    servers = [process for process in children if process not in actors]
+    shared = sum(map(touched_shared_memory, raylets))
+    return {
+        "learner_mb": learner.memory_info().rss / MEGABYTE,
+        "actors_mb": sum(process.memory_info().rss for process in actors) / MEGABYTE,
+        "servers_mb": (sum(process.memory_info().rss for process in servers) - shared) / MEGABYTE,
+        "object_store_mb": shared / MEGABYTE,
+        "learner_fds": learner.num_fds(),
+        "learner_threads": learner.num_threads(),
+        "actors_fds": sum(process.num_fds() for process in actors),
+        "actors_threads": sum(process.num_threads() for process in actors),
+    }
+
+
+def touched_shared_memory(process: psutil.Process) -> int:
+    """Bytes; Linux alone tells them apart from mapped files."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssShmem:")))
+
+
+def frames_so_far(run_dir: Path) -> int:
+    try:
+        return json.loads((run_dir / "metrics.jsonl").read_bytes().splitlines()[-1])["frame"]
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def watch(arguments: argparse.Namespace, run_dir: Path) -> list[dict[str, float]]:
+    command = [
+        sys.executable, str(ROOT / "launch.py"), "train", "--game", arguments.game, "--task", arguments.task,
+        "--run-dir", str(run_dir), "--frames", str(arguments.frames), "--log-frames", str(max(1, arguments.frames // 500)),
+        "--eval-episodes", "0",
+    ]  # fmt: skip
+    samples = []
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        learner, start = psutil.Process(process.pid), time.monotonic()
+        while process.poll() is None:
+            time.sleep(arguments.seconds)
+            if frame := frames_so_far(run_dir):
+                try:
+                    samples.append({"seconds": time.monotonic() - start, "frame": frame} | sample(learner))
+                except (psutil.Error, FileNotFoundError):
+                    continue
+    finally:
+        process.terminate()
+        process.wait()
+    if process.returncode:
+        sys.exit(f"the run ended with exit code {process.returncode}")
+    return samples[:-1]  # The last look may have met the run on its way out.
+
+
+def judge(samples: list[dict[str, float]]) -> dict[str, float]:
+    """Relative change of each quantity, from the first to the last quarter of what follows the warm-up."""
+    judged = samples[int(WARM_UP * len(samples)) :]
+    quarter = len(judged) // 4
+    if not quarter:
+        sys.exit("the run was too short to be judged")
+    drift = {}
+    for name in (*MEMORY, *COUNTS):
+        early, late = (sum(look[name] for look in part) / quarter for part in (judged[:quarter], judged[-quarter:]))
+        drift[name] = late / early - 1
+    return drift
+
+
+def draw(samples: list[dict[str, float]], drift: dict[str, float], title: str, path: Path) -> None:
+    figure, axes = plt.subplots(len(MEMORY) + 1, 1, figsize=(8, 10), sharex=True, layout="constrained")
+    frames = [look["frame"] / 1e6 for look in samples]
+    for axis, name in zip(axes, MEMORY, strict=False):
+        axis.plot(frames, [look[name] for look in samples])
+        axis.set_ylabel(name)
+        axis.set_ylim(bottom=0)
+        axis.set_title(f"drift {drift[name]:+.2%}", fontsize="small", loc="right")
+    for name in COUNTS:
+        axes[-1].plot(frames, [look[name] for look in samples], label=f"{name} ({drift[name]:+.2%})")
+    axes[-1].legend(fontsize="small")
+    axes[-1].set_xlabel("million frames")
+    axes[0].set_title(title, loc="left")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", default="pong")
+    parser.add_argument("--task", default="none")
+    parser.add_argument("--frames", type=int, default=3_000_000)
+    parser.add_argument("--seconds", type=float, default=2.0, help="between two looks")
+    parser.add_argument("--out", type=Path, required=True, help="where to write, without .json and .png")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        samples = watch(arguments, Path(directory) / "run")
+    drift = judge(samples)
+    flat = max(drift.values()) < LIMIT
+    record = {"game": arguments.game, "task": arguments.task, "frames": arguments.frames, "limit": LIMIT, "warm_up": WARM_UP,
+              "flat": flat, "drift": drift, "samples": samples}  # fmt: skip
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.with_suffix(".json").write_text(json.dumps(record) + "\n")
+    draw(samples, drift, f"{arguments.game}, {arguments.task}, {arguments.frames:,} frames", arguments.out.with_suffix(".png"))
+    for name, change in drift.items():
+        print(f"{name:<16} {change:+.2%}")
+    print("flat" if flat else f"NOT flat: more than {LIMIT:.0%}")
+    return 0 if flat else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Disks that are full, files that are damaged."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint
+from learners.learner import Learner
+from learners.metrics import MetricsWriter
+from studies.training import train
+from tests.running import ROOT, count_lines, wait_until
+
+
+def make(frame):
+    return Checkpoint({"learner.x": torch.full((50,), float(frame)), "mask": torch.ones(3, dtype=torch.bool)}, {"a": [frame]})
+
+
+def damage(data, rng):
+    """One corruption of many kinds."""
+    data = bytearray(data)
+    kind, place = rng.randrange(6), rng.randrange(len(data))
+    if kind == 0:
+        data[place] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[place:]
+    elif kind == 2:
+        data[place : place + rng.randrange(1, 64)] = rng.randbytes(rng.randrange(64))
+    elif kind == 3:
+        data[place:place] = rng.randbytes(rng.randrange(1, 64))
+    elif kind == 4:
+        data[place:] = bytes(len(data) - place)
+    else:
+        data[:8] = rng.choice([0, 1, len(data), 2**31, 2**63, 2**64 - 1]).to_bytes(8, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("count", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_no_corruption_goes_unnoticed(tmp_path, count):
+    directory, rng, noticed = CheckpointDirectory(tmp_path, keep=2), random.Random(count), 0
+    path = directory.save(make(1), 1, is_best=False)
+    whole, content = path.read_bytes(), read_checkpoint(path)
+    for _ in range(count):
+        path.write_bytes(damage(whole, rng))
+        try:
+            read = read_checkpoint(path)
+        except CheckpointError:
+            noticed += 1
+        else:  # The corruption hit a blank, or left the file as it was.
+            assert read.values == content.values
+            assert read.tensors.keys() == content.tensors.keys()
+            assert all(torch.equal(read.tensors[name], content.tensors[name]) for name in read.tensors)
+    print(f"{count} corruptions tried, {noticed} refused, the others changed nothing")
+    assert noticed > 0.9 * count
+
+
+def test_a_flipped_bit_gives_way_to_the_checkpoint_before_and_is_told(tmp_path, caplog):
+    directory = CheckpointDirectory(tmp_path, keep=3)
+    directory.save(make(1), 1, is_best=False)
+    for frame in (2, 3):
+        path = directory.save(make(frame), frame, is_best=False)
+        data = bytearray(path.read_bytes())
+        data[-100] ^= 4
+        path.write_bytes(data)
+    assert directory.newest().values == {"a": [1]}
+    assert caplog.text.count("its checksum does not fit its content; using frame_000000000001.safetensors instead") == 2
+    os.truncate(tmp_path / "frame_000000000001.safetensors", 0)
+    with pytest.raises(CheckpointError, match=r"frame_000000000003.* is damaged"):
+        directory.newest()
+
+
+def test_what_killed_writes_left_is_removed_by_the_next(tmp_path):
+    directory = CheckpointDirectory(tmp_path, keep=3)
+    (tmp_path / ".frame_000000000001.safetensors.123.tmp").write_bytes(b"half")
+    directory.save(make(2), 2, is_best=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.safetensors", "frame_000000000002.safetensors"]
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk that a test can fill and empty."""
+
+    class Disk:
+        full = False
+
+    def refusing(function):
+        def call(*arguments):
+            if Disk.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return function(*arguments)
+
+        return call
+
+    for name in ("pwrite", "fsync"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    return Disk
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(make_config, never, monkeypatch, full_disk, caplog):
+    step = Learner.step
+
+    def filling(self, batch):
+        full_disk.full = 3 <= self.version < 7
+        return step(self, batch)
+
+    monkeypatch.setattr(Learner, "step", filling)
+    config = make_config(checkpoint_minutes=1e-9)
+    assert train(config, never)["frames"] == 200
+    assert count_lines(config.run_path / "metrics.jsonl") == 10
+    assert "metrics cannot be written and wait in memory: No space left on device" in caplog.text
+    assert "no checkpoint could be saved at frame 80: No space left on device" in caplog.text
+    newest = max((config.run_path / "checkpoints").glob("frame_*"))
+    assert read_checkpoint(newest).tensors["learner.counters"].tolist() == [200, 10]
+
+
+def test_no_checkpoint_is_ahead_of_the_metrics(tmp_path, full_disk):
+    writer = MetricsWriter(tmp_path)
+    full_disk.full = True
+    writer.write(10, {"x": 1.0})
+    with pytest.raises(OSError, match="No space left"):
+        writer.sync()
+    full_disk.full = False
+    writer.write(20, {"x": 2.0})
+    writer.sync()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"frame": 10, "x": 1.0}\n{"frame": 20, "x": 2.0}\n'
+    writer.close()
+
+
+def test_a_run_that_cannot_save_at_its_end_says_so(make_config, never, monkeypatch, full_disk):
+    step = Learner.step
+
+    def filling(self, batch):
+        full_disk.full = self.version == 9
+        return step(self, batch)
+
+    monkeypatch.setattr(Learner, "step", filling)
+    config = make_config()
+    with pytest.raises(ValueError, match="frame 200 could not be saved: No space left on device; --resume"):
+        train(config, never)
+    monkeypatch.setattr(Learner, "step", step)
+    full_disk.full = False
+    assert train(config.with_run(resume=True), never)["frames"] == 200
+
+
+def test_a_limit_on_file_sizes_is_reported_in_one_line(tmp_path):
+    """The kernel's own refusal, not an imitation."""
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+sys.path.insert(0, {str(ROOT)!r})
+import launch
+sys.exit(launch.main(sys.argv[1:]))
+"""
+    arguments = [
+        "train",
+        "--game",
+        "catch",
+        "--torso",
+        "shallow",
+        "--pool",
+        "serial",
+        "--frames",
+        "400",
+        "--run-dir",
+        tmp_path / "run",
+    ]
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "cannot write to" in done.stderr
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+NAMESPACE = ["unshare", "--map-root-user", "--mount"]
+
+
+def in_namespace(script):
+    return subprocess.run([*NAMESPACE, "sh", "-ec", script], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_real_full_disk(tmp_path):
+    """A file system of 24 MB, filled and emptied while the run trains on it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=24m none {disk}"
+    if in_namespace(mount).returncode:
+        pytest.skip("no file system can be mounted here")
+    command = [sys.executable, ROOT / "launch.py", "train", "--game", "catch", "--torso", "shallow", "--pool", "serial",
+               "--frames", 10**9, "--log-frames", 1000, "--checkpoint-minutes", 0.01, "--run-dir", disk / "run"]  # fmt: skip
+    script = f"{mount}; exec {' '.join(map(str, command))}"
+    process = subprocess.Popen([*NAMESPACE, "sh", "-ec", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    inside = Path(f"/proc/{process.pid}/root{disk}")
+    metrics, filler = inside / "run" / "metrics.jsonl", inside / "filler"
+    try:
+        wait_until(lambda: count_lines(metrics) >= 5, process=process)
+        fill(filler)
+        before = count_lines(metrics)
+        time.sleep(10)
+        assert process.poll() is None
+        filler.unlink()
+        wait_until(lambda: count_lines(metrics) > before + 5, process=process)
+        process.terminate()
+        errors = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "no checkpoint could be saved" in errors
+    assert "Traceback" not in errors
+
+
+def fill(path):
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.slow
+def test_a_read_only_directory(make_config, tmp_path, never):
+    config = make_config(frames=40)
+    train(config, never)
+    run = config.run_path
+    for command in (f"train --resume --run-dir {run}", f"evaluate --run-dir {run}", f"train --game catch --run-dir {run}/new"):
+        done = in_namespace(
+            f"mount --bind {run} {run}; mount -o remount,ro,bind {run}; exec {sys.executable} {ROOT}/launch.py {command}"
+        )
+        if "mount" in done.stderr:
+            pytest.skip("nothing can be mounted here")
+        assert done.returncode == 2
+        assert "cannot write to" in done.stderr
+        assert "Read-only file system" in done.stderr
+        assert "Traceback" not in done.stderr
