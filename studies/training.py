@@ -73,8 +73,11 @@ class TrainingRun:
             raise CheckpointError(f"the newest checkpoint of {self.directory.path} does not fit: {error}") from None
 
 
-def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
-    """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that."""
+def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[str, Any] | None:
+    """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that.
+
+    `cores` are all that it may use; 0 for those of the machine.
+    """
     if config.run.resume:
         directory = RunDirectory.open(config.run_path)
         checkpoint = directory.checkpoints(config.run.keep_checkpoints).newest()
@@ -82,7 +85,8 @@ def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
         directory, checkpoint = RunDirectory.unused(config.run_path), None
     keep_freed_memory()
     device = choose_device(config.learner.device)
-    resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")
+    cores = cores or available_cores()
+    resources = choose_resources(config, cores, gpu=device.type == "cuda")
     torch.set_num_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
     pool = make_pool(config, resources, stop)
     try:
@@ -101,7 +105,7 @@ def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
         pool.close()
     if run.learner.frame < config.run.frames or stop.is_set():
         return None
-    return _conclude(run, stop)
+    return _conclude(run, stop, cores)
 
 
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) -> ActorPool:
@@ -204,12 +208,12 @@ def health_metrics(pool: ActorPool) -> dict[str, float]:
     }
 
 
-def _conclude(run: TrainingRun, stop: threading.Event) -> dict[str, Any] | None:
+def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, Any] | None:
     config, learner = run.config, run.learner
     evaluation = None
     if config.run.eval_episodes:
         try:
-            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop)
+            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop, cores)
         except StopRequested:
             return None
     score = run.episodes.mean_score
