@@ -23,6 +23,7 @@ from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
 from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
+from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
 from configs.train import PRESETS, TrainConfig
 
@@ -91,6 +92,17 @@ def compare(arguments: Sequence[str], stop: threading.Event) -> None:
         print(f"finished; look at it: launch.py report {config.out}, tensorboard --logdir {config.out}")
 
 
+def report(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Make one page of the trials in one or more directories: report DIR [DIR ...]."""
+    config = parse(ReportConfig, "report", arguments)
+    config.check_complete()
+    from studies.report import make_report
+
+    page, summary = make_report(config)
+    print("\n".join(summary))
+    print(f"page: {page}")
+
+
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
     """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
     from actors.pool import StopRequested
@@ -115,6 +127,7 @@ COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
     "benchmark": benchmark,
     "games": games,
     "compare": compare,
+    "report": report,
     "reproduce": reproduce,
 }
 

@@ -94,7 +94,7 @@ class Grid:
         ]
 
     def _trial(self, config: TrainConfig) -> Trial:
-        name = config.run_path.name
+        name = trial_name(config.env.game, config.task, config.run.seed)
         return Trial(name, config.with_run(run_dir=str(self.out / name)))
 
     def identity(self) -> dict[str, Any]:
@@ -135,6 +135,10 @@ class Grid:
             RunDirectory.write_json(self.out / FAILURES_FILE, dict(sorted(failures.items())))
         else:
             (self.out / FAILURES_FILE).unlink(missing_ok=True)
+
+
+def trial_name(game: str, task: str, seed: int) -> str:
+    return f"{game.replace('gym:', '').replace('/', '-')}-{task}-seed{seed}"
 
 
 @contextmanager

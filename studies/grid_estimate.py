@@ -23,7 +23,7 @@ SECONDS = 1.0
 MEASURED_BATCH = 8
 MEASURED_INTERVAL = 3
 """Larger batches, and windows of more updates, cost about the same per frame but would take minutes to measure."""
-LOG_LINE_BYTES = 16_000
+LOG_LINE_BYTES = 8_000
 """Of metrics.jsonl and TensorBoard's events together, histograms included."""
 
 
