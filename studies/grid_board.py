@@ -55,7 +55,7 @@ class GridBoard:
             "final/human_normalised": result.get("human_normalised"),
             "final/frames_per_second": result.get("frames_per_second"),
         }
-        settings = {"game": trial.config.env.game, "task": trial.config.task, "seed": trial.config.run.seed}
+        settings = {"game": trial.config.env.game, "task": trial.config.task, "seed": str(trial.config.run.seed)}
         known = {name: float(value) for name, value in numbers.items() if isinstance(value, float | int)}
         with SummaryWriter(str(trial.path), filename_suffix=HPARAMS_SUFFIX) as board:
             for summary in hparams(settings, known):

@@ -12,9 +12,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from actors.pool import PoolError
 from actors.serial_pool import SerialPool
+from configs.errors import ConfigError
 from configs.train import META_LEARNED, TaskName, TrainConfig
 from envs.atari import atari_games
+from envs.stream import GameError
 from learners.learner import Learner
 from studies.grid import Grid, Trial, TrialState
 
@@ -50,7 +53,7 @@ def estimate_grid(grid: Grid, states: dict[str, TrialState], cores: int) -> Grid
     left = {t.name: _frames_left(t, states[t.name]) for t in grid.trials}
     representatives = _representatives(grid.games)
     speeds = {
-        (game, task): measure(grid.config.trial(game, task, seed=0))
+        (game, task): _measured(grid.config.trial(game, task, seed=0))
         for game in sorted(set(representatives.values()))
         for task in grid.tasks
     }
@@ -93,6 +96,17 @@ def measure(config: TrainConfig) -> Measured:
     finally:
         pool.close()
     return Measured((learner.frame - first) / elapsed, size)
+
+
+def _measured(config: TrainConfig) -> Measured:
+    """Better known now than after hours of other trials: what cannot be trained for a second is refused."""
+    try:
+        return measure(config)
+    except (ConfigError, GameError):
+        raise
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise PoolError(f"{config.env.game} cannot be trained on with {config.task}: {cause}") from error
 
 
 def finishing_time(seconds: Iterable[float], at_once: int) -> float:

@@ -97,9 +97,9 @@ def _summary(numbers: Numbers, collection: Collection) -> str:
     state = f"{finished} of {total} trials are finished"
     notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished grid and will change."]
     if collection.failed:
-        notes.append(f"{_counted(len(collection.failed), 'trial')} failed and will be named below.")
+        notes.append(f"{_counted(len(collection.failed), 'trial')} failed: see the end of the page.")
     if collection.problems:
-        notes.append(f"{_counted(len(collection.problems), 'thing')} to be looked at: see the end of the page.")
+        notes.append(f"{_counted(len(collection.problems), 'thing')} to be looked at, at the end of the page.")
     lines = "".join(f"<li>{escape(line)}</li>" for line in summary_lines(numbers))
     games = ", ".join(numbers.games)
     return (

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from configs.train import TaskName
 from studies.comparison_statistics import Estimate
@@ -77,6 +78,11 @@ def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
     for axes in panels[len(numbers.games) :]:
         axes.axis("off")
     handles, labels = _legend(figure)
+    if any(not trial.finished for trial in collection.trials):
+        handles, labels = (
+            [*handles, Line2D([], [], color="#777777", linewidth=0.8, linestyle=":")],
+            [*labels, "unfinished trial"],
+        )
     figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
     return figure
 
@@ -92,7 +98,7 @@ def _draw_task(axes: Axes, trials: list[TrialRecord], task: TaskName) -> None:
             axes.fill_between(frames, low, high, color=COLOURS[task], alpha=0.2, linewidth=0)
     for trial in trials:
         if not trial.finished:
-            axes.plot(*trial.curve, color=COLOURS[task], linewidth=0.8, linestyle=":", label=f"{task}, unfinished")
+            axes.plot(*trial.curve, color=COLOURS[task], linewidth=0.8, linestyle=":")
 
 
 def _legend(figure: Figure) -> tuple[list[Any], list[str]]:

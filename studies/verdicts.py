@@ -50,6 +50,11 @@ def judge_game(x: Array, y: Array) -> Verdict:
         return Verdict("better", f"better by {figure(low)} to {figure(high)}", difference, chance)
     if chance <= SIGNIFICANCE and high < 0:
         return Verdict("worse", f"worse by {figure(-high)} to {figure(-low)}", difference, chance)
+    if low > 0 or high < 0:
+        words = (
+            f"no difference shown: the interval leaves out 0, but chance orders the runs as clearly {chance:.0%} of the time"
+        )
+        return Verdict("open", words, difference, chance)
     return Verdict("open", f"no difference shown: it may lie anywhere from {figure(low)} to {figure(high)}", difference, chance)
 
 
