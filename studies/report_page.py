@@ -93,7 +93,7 @@ def _count(pair: Pair) -> str:
 
 def _summary(numbers: Numbers, collection: Collection) -> str:
     finished = sum(trial.finished for trial in collection.trials)
-    total = len(collection.trials) + len(collection.missing)
+    total = collection.planned
     state = f"{finished} of {total} trials are finished"
     notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished grid and will change."]
     if collection.failed:

@@ -83,13 +83,19 @@ class Collection:
     problems: list[str]
     missing: list[str]
     """Trials of a grid that have not begun."""
+    unreadable: list[str]
     failed: dict[str, str]
     commands: list[str]
+
+    @property
+    def planned(self) -> int:
+        """Trials that there are or should be."""
+        return len(self.trials) + len(self.missing) + len(self.unreadable)
 
 
 def collect(directories: Sequence[Path]) -> Collection:
     """The trials of several grids or directories of runs; raises RunError if there is none at all."""
-    found = Collection([], [], [], {}, [])
+    found = Collection([], [], [], [], {}, [])
     seen: set[tuple[str, str, int]] = set()
     for directory in directories:
         if not directory.is_dir():
@@ -100,9 +106,10 @@ def collect(directories: Sequence[Path]) -> Collection:
                 trial = read_trial(path, found.problems)
             except RunError as error:
                 found.problems.append(str(error).replace(f"{path}/", f"{path.name}: ").replace(str(path), path.name))
-                planned.discard(path.name)
+                found.unreadable.append(path.name)
                 continue
-            planned.discard(path.name)
+            finally:
+                planned.discard(path.name)
             key = (trial.game, trial.task, trial.seed)
             if key in seen:
                 found.problems.append(f"{trial.name}: another trial of this game, task and seed was counted already")

@@ -56,7 +56,7 @@ def wait_for(process, found, seconds=120):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured, capsys):
+def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured):
     """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
     out, frames = tmp_path / "grid", 6000
     process = start(out, frames)
@@ -76,12 +76,11 @@ def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, nev
     before = set(out.glob("*/checkpoints/frame_*"))
     process = start(out, frames)
     children = wait_for(process, lambda: set(out.glob("*/checkpoints/frame_*")) - before)
+    trials = [child for child in children if "Agent" not in child.name()]  # Ray's agents take a minute to notice.
     process.kill()
     process.communicate()
-    assert not psutil.wait_procs(children, timeout=30)[1]
-    assert not all(
-        path.exists() for path in (out / name / "result.json" for name in ("catch-none-seed1", "catch-reverse_gvf-seed1"))
-    )
+    assert not psutil.wait_procs(trials, timeout=30)[1]
+    assert len(list(out.glob("*/result.json"))) < 2
 
     config = CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=1, frames=frames, out=str(out), **SMALL)
     compare(config, "again", never)
