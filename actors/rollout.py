@@ -93,12 +93,14 @@ class RolloutWorker:
             "first": torch.from_numpy(self._first),
             "core_state": self._core_state,
         }
-        return tensors, {"rng": self._rng.bit_generator.state, "stream": self._stream.state_dict()}
+        stream = self._stream.state_dict() if self._started else None
+        return tensors, {"rng": self._rng.bit_generator.state, "stream": stream}
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         self._stack.array[:] = tensors["stack"].numpy()
         self._first = tensors["first"].numpy().copy()
         self._core_state = tensors["core_state"].clone()
         self._rng.bit_generator.state = values["rng"]
-        self._stream.load_state_dict(values["stream"])
-        self._started = True
+        self._started = values["stream"] is not None
+        if self._started:
+            self._stream.load_state_dict(values["stream"])
