@@ -153,15 +153,15 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def holds_anything(directory: Path) -> bool:
-    """Whether there is more in it than what a write that was broken off leaves behind."""
-    return directory.is_dir() and any(not (e.name.startswith(".") and e.suffix == ".tmp") for e in directory.iterdir())
+    """Whether there is more in it than hidden files, such as a write that was broken off leaves behind."""
+    return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A table from a file; raises RunError where there is none in it."""
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise RunError(f"{path} is damaged: it is too large")
+        if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
+            raise RunError(f"{path} is damaged: it is no file or too large")
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, RunError):

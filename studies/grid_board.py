@@ -30,6 +30,7 @@ class GridBoard:
         shutil.rmtree(overlay, ignore_errors=True)
         self._overlays = {task: SummaryWriter(str(overlay / task), flush_secs=10) for task in grid.tasks}
         self._written: dict[str, int] = {}
+        self._rows: set[str] = set()
         with SummaryWriter(str(grid.out)) as board:
             charts = {game: ["Multiline", [f"{re.escape(game)}/"]] for game in grid.games}
             board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each task": charts})
@@ -45,6 +46,9 @@ class GridBoard:
 
     def finish(self, trial: Trial) -> None:
         """The trial's row in the table of HPARAMS, once."""
+        if trial.name in self._rows:
+            return
+        self._rows.add(trial.name)
         if any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
             return
         result = read_json(trial.directory.result_path)

@@ -74,9 +74,6 @@ class Numbers:
     thresholds: Array
     profiles: dict[TaskName, Profile]
 
-    def cell(self, game: str, task: TaskName) -> GameTask:
-        return next(cell for cell in self.cells if (cell.game, cell.task) == (game, task))
-
 
 def compute(collection: Collection, task: TaskName | None, order: tuple[TaskName, ...]) -> Numbers:
     """`order` is the one in which tasks are shown."""

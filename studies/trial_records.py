@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,9 @@ from studies.statistics import Array, area_under_curve
 
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 1_000_000
+MAX_FRAMES = 2**53
+"""What a float still counts exactly."""
+MAX_NUMBER = 1e300
 CURVE_POINTS = 100
 """Points at which curves are compared, evenly spaced from the first to the last frame."""
 _OWN = {"seed", "run_dir", "resume", "task", "game", "preset", "checkpoint_minutes", "keep_checkpoints", "picture_frames",
@@ -128,7 +130,12 @@ def collect(directories: Sequence[Path]) -> Collection:
 def read_trial(path: Path, problems: list[str]) -> TrialRecord:
     """One run directory; raises RunError where nothing of it can be used, and adds lesser damage to `problems`."""
     directory = RunDirectory.open(path)
-    config = directory.read_config()
+    try:
+        config = directory.read_config()
+    except (RecursionError, OverflowError) as error:
+        raise RunError(f"{directory.config_path} is damaged: {error}") from None
+    if config.run.frames > MAX_FRAMES:
+        raise RunError(f"{directory.config_path} is damaged: {config.run.frames} frames are too many")
     lines, damaged = read_metrics(path / "metrics.jsonl")
     if damaged:
         problems.append(f"{path.name}: {damaged} lines of metrics.jsonl are damaged and left out")
@@ -182,7 +189,7 @@ def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
             except (ValueError, TypeError, KeyError, RecursionError):
                 damaged += 1
                 continue
-            if type(frame) is not int or frame <= (lines[-1]["frame"] if lines else -1):
+            if type(frame) is not int or not (lines[-1]["frame"] if lines else -1) < frame <= MAX_FRAMES:
                 damaged += 1
             else:
                 lines.append(line)
@@ -235,4 +242,4 @@ def _unequal_settings(trials: list[TrialRecord]) -> Iterator[str]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+    return float(value) if type(value) in (int, float) and abs(value) <= MAX_NUMBER else None

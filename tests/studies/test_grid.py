@@ -1,8 +1,11 @@
 """The directory of a grid: whose it is, what has become of its trials, what it will take."""
 
+import io
 import json
+import re
 
 import pytest
+from rich.console import Console
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
@@ -11,10 +14,10 @@ from envs.game_sets import GAME_SETS, expand_games
 from envs.stream import GameError
 from learners.checkpoint import CheckpointError
 from learners.run_directory import RunError
-from studies import grid_estimate
+from studies import grid_estimate, grid_progress
 from studies.grid import Grid, TrialState, locked, read_json
 from studies.grid_estimate import Measured, estimate_grid, finishing_time
-from studies.grid_progress import Follower, clock
+from studies.grid_progress import Follower, GridProgress, clock
 from studies.training import train
 from tests.trial_files import FRAMES, make_grid, write_trial
 
@@ -209,6 +212,35 @@ def test_a_follower_reads_whole_lines_once(tmp_path):
     assert follower.last == {"frame": 3}
     path.write_text('{"frame": 1}\n')  # Cut back, as a resumed run does.
     assert [line["frame"] for line in follower.new_lines()] == [1]
+
+
+def test_the_table_of_trials(tmp_path, capsys, monkeypatch):
+    """One trial finished, one running, one failed, one waiting."""
+    grid = make_grid(tmp_path / "g", seeds=2)
+    finished, running, failed, waiting = grid.trials
+    write_trial(finished, score=1.0)
+    write_trial(running, None)
+    with (running.path / "metrics.jsonl").open("w") as file:
+        json.dump({"frame": 400, "charts/frames_per_second": 10.0, "charts/episode_return": 0.25}, file)
+        file.write("\n")
+    followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in grid.trials}
+    for follower in followers.values():
+        list(follower.new_lines())
+    progress = GridProgress(grid.trials, followers)
+    states = ({running.name}, {finished.name}, {failed.name: "ArithmeticError: broken"})
+    console = Console(width=120, file=io.StringIO())
+    console.print(progress._table(*states))
+    text = console.file.getvalue()
+    assert re.search(rf"{running.name} *│ 400 / 1,000 │ +10 │ +0.25 │ 0:01:00", text)
+    assert re.search(rf"{failed.name} *│ +failed", text)
+    assert waiting.name not in text
+    summary = "1 of 4 trials finished, 1 running, 1 waiting; 1 failed; 10 frames/s, 0:02:40 left"
+    assert summary in " ".join(text.split())
+    progress.show(*states)
+    assert capsys.readouterr().err == ""  # A minute has not passed.
+    monkeypatch.setattr(grid_progress, "PLAIN_SECONDS", 0.0)
+    progress.show(*states)
+    assert capsys.readouterr().err == summary + "\n"
 
 
 def test_clock():

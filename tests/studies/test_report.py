@@ -194,6 +194,30 @@ def test_nothing_to_report(tmp_path):
     assert not list((tmp_path / "broken").glob("report*"))
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "[" * 100_000),
+        ("config.json", '{"config": {"run": {"frames": 1' + "0" * 400 + "}}}"),
+        ("config.json", '{"config": {"run": {"frames": 1' + "0" * 40 + "}}}"),
+        ("result.json", '{"evaluation": {"mean": 1' + "0" * 400 + "}}"),
+        ("result.json", '{"evaluation": 7, "training_return": Infinity}'),
+        ("metrics.jsonl", '{"frame": 1' + "0" * 400 + ', "charts/episode_return": 1}\n'),
+        ("metrics.jsonl", '{"frame": 100, "charts/episode_return": [1]}\n'),
+        ("failures.json", "[]"),
+    ],
+)
+def test_nonsense_costs_no_more_than_its_own_trial(tmp_path, file, content):
+    grid = make_grid(tmp_path / "g", tasks=("none",))
+    for trial in grid.trials:
+        write_trial(trial, 1.0)
+    directory = grid.out if file == "failures.json" else grid.trials[0].path
+    (directory / file).write_text(content)
+    _, numbers = report(grid.out)
+    assert numbers["trials"][-1]["score"] == 1
+    assert numbers["problems"] or content.endswith("[1]}\n")
+
+
 def test_several_directories_and_a_single_run(tmp_path):
     one, two = make_grid(tmp_path / "one", seeds=2), make_grid(tmp_path / "two", seeds=2, first_seed=2)
     for trial in (*one.trials, *two.trials):
