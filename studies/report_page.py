@@ -21,10 +21,11 @@ body { margin: 0 auto; padding: 1.5rem 1.2rem 4rem; max-width: 62rem; color: var
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0.5rem 0 0.3rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 0.6rem; padding-top: 0.8rem; border-top: 1px solid var(--line); }
-p, li { max-width: 46rem; }
+p, li { max-width: 46rem; overflow-wrap: anywhere; }
 .lead { font-size: 1.1rem; }
 .soft, figcaption, caption { color: var(--soft); font-size: 0.9rem; }
 .summary { background: var(--wash); border-left: 4px solid #d55e00; padding: 0.8rem 1.1rem; border-radius: 0 6px 6px 0; }
+.summary ul { margin: 0; padding-left: 1.2rem; }
 .summary li { margin: 0.2rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
@@ -38,6 +39,7 @@ figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; display: block; }
 pre { background: var(--wash); padding: 0.7rem 0.9rem; border-radius: 6px; overflow-x: auto; font-size: 0.85rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (max-width: 40rem) { table { min-width: 34rem; font-size: 0.8rem; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 11pt; }
   h2 { break-after: avoid; }
