@@ -43,7 +43,10 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
     if not config.ray_address and config.cores_per_trial > cores:
         raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")
     states = grid.states()
-    print_estimate(grid, states, estimate_grid(grid, states, cores))
+    if all(state is TrialState.FINISHED for state in states.values()):
+        print(f"all {len(states)} trials are finished")
+    else:
+        print_estimate(grid, states, estimate_grid(grid, states, cores))
     if config.dry_run:
         return
     with grid.claimed(command):

@@ -23,6 +23,7 @@ from studies.grid import Grid, TrialState
 from studies.training import train
 from tests.dying import MARK
 from tests.studies.test_training import assert_same_run
+from tests.trial_files import FRAMES, make_grid, write_trial
 
 SMALL = {
     "agent": AgentConfig(torso="shallow"),
@@ -148,13 +149,13 @@ def test_cores_are_shared_between_learner_and_actors(make_config):
     assert config.actors.num_actors == actors
 
 
-def test_a_finished_grid_starts_nothing(tmp_path, never, unmeasured, monkeypatch):
-    from tests.trial_files import FRAMES, make_grid, write_trial
-
+def test_a_finished_grid_measures_and_starts_nothing(tmp_path, never, monkeypatch, capsys):
     grid = make_grid(tmp_path / "g")
     for trial in grid.trials:
         write_trial(trial, score=1.0)
     monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(compare_module, "estimate_grid", lambda *_: pytest.fail("measured"))
     compare(
         CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(grid.out)), "x", never
     )
+    assert capsys.readouterr().out == "all 4 trials are finished\n"

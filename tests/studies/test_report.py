@@ -10,6 +10,7 @@ import pytest
 
 from configs.errors import ConfigError
 from configs.report import ReportConfig
+from configs.train import LearnerConfig
 from learners.run_directory import RunError
 from studies.report import make_report
 from studies.trial_records import collect, read_metrics
@@ -231,8 +232,6 @@ def test_several_directories_and_a_single_run(tmp_path):
 
 
 def test_trials_that_should_not_be_compared_are_named(tmp_path):
-    from configs.train import LearnerConfig
-
     one = make_grid(tmp_path / "one", tasks=("none",))
     two = make_grid(tmp_path / "two", tasks=("gvf",), learner=LearnerConfig(learning_rate=0.5))
     for trial in (*one.trials, *two.trials):
