@@ -30,6 +30,7 @@ SMALL = {
     "learner": LearnerConfig(unroll=5, batch_size=4),
     "auxiliary": TaskConfig(num_questions=4, meta_interval=4),
     "eval_episodes": 2,
+    "log_frames": 200,
 }
 
 
@@ -43,7 +44,7 @@ def unmeasured(monkeypatch):
 def start(out, frames):
     flags = ["--games", "catch", "--tasks", "none", "reverse_gvf", "--seeds", "1", "--frames", frames, "--out", out]
     flags += ["--torso", "shallow", "--unroll", "5", "--batch-size", "4", "--num-questions", "4", "--meta-interval", "4"]
-    flags += ["--eval-episodes", "2", "--checkpoint-minutes", "0.005"]
+    flags += ["--eval-episodes", "2", "--checkpoint-minutes", "0.005", "--log-frames", "200"]
     command = [sys.executable, str(Path(launch.__file__)), "compare", *map(str, flags)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -59,7 +60,7 @@ def wait_for(process, found, seconds=120):
 
 def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured):
     """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
-    out, frames = tmp_path / "grid", 6000
+    out, frames = tmp_path / "grid", 4000
     process = start(out, frames)
     try:
         children = wait_for(process, lambda: list(out.glob("*/metrics.jsonl")))
