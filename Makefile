@@ -4,7 +4,7 @@ BIN = .venv/bin
 RUN_DIR ?= runs/pong-$(shell date +%Y%m%d-%H%M%S)
 FRAMES ?= 500_000
 
-.PHONY: setup train test test-slow chaos lint clean
+.PHONY: setup train test test-slow test-browser chaos lint clean
 
 setup: .venv/ready
 
@@ -24,6 +24,9 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+test-browser: setup
+	$(BIN)/python -m pytest -m browser -n 0 -rs
 
 chaos: setup
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow" -n 0 -s

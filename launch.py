@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -18,9 +19,11 @@ from typing import Any, TypeVar
 import tyro
 
 from configs.benchmark import BenchmarkConfig
+from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
 from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
+from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
 from configs.train import PRESETS, TrainConfig
 
@@ -77,6 +80,34 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
     print(json.dumps(list_games())) if config.json else print_games()
 
 
+def compare(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Train every task on every game with every seed; a rerun continues."""
+    given = parse(CompareConfig, "compare", arguments)
+    config = parse(CompareConfig, "compare", arguments, COMPARE_PRESETS[given.preset])
+    config.check_complete()
+    from actors.pool import StopRequested
+    from studies.compare import compare as run_grid
+
+    try:
+        run_grid(config, shlex.join(["launch.py", "compare", *arguments]), stop)
+    except StopRequested:
+        print(f"stopped and saved; the same command continues, and what is there is shown by: launch.py report {config.out}")
+        return
+    if not config.dry_run:
+        print(f"finished; look at it: launch.py report {config.out}, tensorboard --logdir {config.out}")
+
+
+def report(arguments: Sequence[str], stop: threading.Event) -> None:
+    """Make one page of the trials in one or more directories: report DIR [DIR ...]."""
+    config = parse(ReportConfig, "report", arguments)
+    config.check_complete()
+    from studies.report import make_report
+
+    page, summary = make_report(config)
+    print("\n".join(summary))
+    print(f"page: {page}")
+
+
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
     """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
     from actors.pool import StopRequested
@@ -100,6 +131,8 @@ COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
     "evaluate": evaluate,
     "benchmark": benchmark,
     "games": games,
+    "compare": compare,
+    "report": report,
     "reproduce": reproduce,
 }
 

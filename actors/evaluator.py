@@ -108,7 +108,16 @@ def evaluate(
 
 
 def record_video(agent: Agent, game: str, protocol: str, seed: int, path: Path) -> float:
-    """Films one game in colour at full size and returns its score so far (long games are cut after five minutes).
+    """Films one game and returns its score so far (long games are cut after five minutes)."""
+    film, score = film_game(agent, game, protocol, seed)
+    path.parent.mkdir(exist_ok=True)
+    zoom = max(1, VIDEO_HEIGHT // film[0].shape[0])
+    imageio.mimwrite(path, [picture.repeat(zoom, 0).repeat(zoom, 1) for picture in film], fps=VIDEO_FPS, macro_block_size=2)
+    return score
+
+
+def film_game(agent: Agent, game: str, protocol: str, seed: int) -> tuple[list[np.ndarray], float]:
+    """Pictures [H, W, 3] of one game, in colour and full size where it has them, and the score so far.
 
     The agent plays on the frames it was trained on; a twin of the game, given the same seed and actions, is filmed.
     """
@@ -124,11 +133,7 @@ def record_video(agent: Agent, game: str, protocol: str, seed: int, path: Path) 
         score += float(step.reward[0])
         if step.episodes:
             break
-    path.parent.mkdir(exist_ok=True)
-    zoom = max(1, VIDEO_HEIGHT // film[0].shape[1])
-    pictures = [frame.transpose(1, 2, 0).repeat(zoom, 0).repeat(zoom, 1) for frame in film]
-    pictures = [picture.repeat(3, 2) if picture.shape[2] == 1 else picture for picture in pictures]
-    imageio.mimwrite(path, pictures, fps=VIDEO_FPS, macro_block_size=2)
     stream.close()
     twin.close()
-    return score
+    pictures = [frame.transpose(1, 2, 0) for frame in film]
+    return [picture.repeat(3, 2) if picture.shape[2] == 1 else picture for picture in pictures], score

@@ -77,14 +77,17 @@ class Place:
 
 
 class RayPool:
-    """Rollout actors on a local Ray, started for this pool alone, or on the cluster at `config.actors.ray_address`."""
+    """Rollout actors on the Ray that this process is part of, or on a local one, started for this pool alone, or on the
+    cluster at `config.actors.ray_address`."""
 
     def __init__(self, config: TrainConfig, resources: Resources, stop: threading.Event):
         self._config = config
         self._resources = resources
         self._stop = stop
         self.spec = game_spec(config.env.game, config.env.protocol)
-        start_ray(config.actors.ray_address, resources.num_actors)
+        self._owns_ray = not ray.is_initialized()  # A trial of a grid is already inside of one.
+        if self._owns_ray:
+            start_ray(config.actors.ray_address, resources.num_actors)
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
@@ -134,7 +137,12 @@ class RayPool:
         self._created = int(values["created"])
 
     def close(self) -> None:
-        stop_ray()
+        if self._owns_ray:
+            stop_ray()
+            return
+        for place in self._places:
+            if place.actor is not None:
+                ray.kill(place.actor)
 
     def _fill_places(self) -> None:
         now = time.monotonic()

@@ -23,9 +23,13 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 MAX_OWNER_BYTES = 20
 
 
+class InUseError(RunError):
+    """Another command is at work in the directory."""
+
+
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds the lock of `directory`, which is made if need be; raises RunError if another command holds it."""
+    """Holds the lock of `directory`, which is made if need be; raises InUseError if another command holds it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -44,7 +48,7 @@ def _acquire(descriptor: int, directory: Path) -> None:
     except BlockingIOError:
         owner = os.pread(descriptor, MAX_OWNER_BYTES, 0).decode(errors="replace").strip()
         whose = f" (process {owner})" if owner.isdecimal() else ""
-        raise RunError(f"{directory} is in use by another command{whose}; wait for it to end or choose another") from None
+        raise InUseError(f"{directory} is in use by another command{whose}; wait for it to end or choose another") from None
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise RunError(f"cannot lock {directory}: {explain(error)}") from None

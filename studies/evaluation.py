@@ -21,9 +21,11 @@ from learners.run_lock import locked
 from studies.progress import Progress
 
 
-def play_games(agent: Agent, config: TrainConfig, episodes: int, seed: int, stop: threading.Event) -> Evaluation:
-    """Whole games on all cores, with progress."""
-    cores = available_cores()
+def play_games(
+    agent: Agent, config: TrainConfig, episodes: int, seed: int, stop: threading.Event, cores: int = 0
+) -> Evaluation:
+    """Whole games, with progress, on so many cores; 0 for all."""
+    cores = cores or available_cores()
     torch.set_num_threads(cores)
     progress = Progress(f"evaluating {config.env.game}", episodes, unit="games")
 

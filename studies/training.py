@@ -100,8 +100,11 @@ class TrainingRun:
             raise CheckpointError(f"the newest checkpoint of {self.directory.path} does not fit: {error}") from None
 
 
-def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
-    """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that."""
+def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[str, Any] | None:
+    """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that.
+
+    `cores` are all that it may use; 0 for those of the machine.
+    """
     with ExitStack() as stack:
         checkpoint = None
         if config.run.resume:
@@ -112,7 +115,8 @@ def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
             directory = RunDirectory.unused(config.run_path)
         keep_freed_memory()
         device = choose_device(config.learner.device)
-        resources = choose_resources(config, available_cores(), gpu=device.type == "cuda")
+        cores = cores or available_cores()
+        resources = choose_resources(config, cores, gpu=device.type == "cuda")
         torch.set_num_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
         with ExitStack() as playing:
             pool = make_pool(config, resources, stop)
@@ -128,7 +132,7 @@ def train(config: TrainConfig, stop: threading.Event) -> dict[str, Any] | None:
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():
             return None
-        return _conclude(run, stop)
+        return _conclude(run, stop, cores)
 
 
 def _checkpoint_to_resume(directory: RunDirectory, keep: int) -> Checkpoint | None:
@@ -264,12 +268,12 @@ def health_metrics(pool: ActorPool) -> dict[str, float]:
     }
 
 
-def _conclude(run: TrainingRun, stop: threading.Event) -> dict[str, Any] | None:
+def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, Any] | None:
     config, learner = run.config, run.learner
     evaluation = None
     if config.run.eval_episodes:
         try:
-            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop)
+            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop, cores)
         except StopRequested:
             return None
     score = run.episodes.mean_score

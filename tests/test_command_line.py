@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import launch
+from tests.trial_files import make_grid, write_trial
 
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
 
@@ -136,6 +137,75 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "--run-dir" in mistake(capsys, "evaluate")
     assert "--seconds must be positive" in mistake(capsys, "benchmark", "--seconds", "0")
     assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
+
+
+GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--games", "catch", "brekout"], "unknown game 'brekout'; did you mean breakout"),
+        (["--games", "atari58"], "unknown game 'atari58'"),
+        (["--games"], "--games is missing"),
+        (["--tasks", "none", "magic"], "invalid choice 'magic'"),
+        (["--tasks"], "--tasks is missing"),
+        (["--seeds", "0"], "--seeds must be positive, not 0"),
+        (["--seeds", "some"], "--seeds.*'some'"),
+        (["--frames", "100"], "less than one batch of 160 steps"),
+        (["--frames", "0"], "--frames must be positive, not 0"),
+        (["--cores-per-trial", "100000"], "--cores-per-trial 100000 is more than"),
+        (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
+        (["--preset", "mine"], "invalid choice 'mine'"),
+    ],
+)
+def test_mistakes_in_grids(capsys, tmp_path, arguments, complaint):
+    out = tmp_path / "grid"
+    assert re.search(complaint, mistake(capsys, "compare", *GRID, "--out", out, *arguments))
+    assert not out.exists()
+
+
+def test_a_grid_overwrites_nothing(capsys, tmp_path):
+    assert "--out is missing" in mistake(capsys, "compare", *GRID)
+    (tmp_path / "file").write_text("mine")
+    assert "is not a directory" in mistake(capsys, "compare", *GRID, "--out", tmp_path / "file")
+    assert "is not empty and not a grid" in mistake(capsys, "compare", *GRID, "--out", tmp_path)
+    out = tmp_path / "grid"
+    grid = make_grid(out, tasks=("none",))
+    assert "holds another grid (--frames 1000, not 400)" in mistake(capsys, "compare", *GRID, "--out", out)
+    write_trial(grid.trials[0], score=None)
+    (grid.trials[0].path / "result.json").write_text("{")
+    before = snapshot(tmp_path)
+    assert "result.json is damaged" in mistake(capsys, "compare", *GRID, "--out", out, "--frames", "1000")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("studies.grid_estimate.SECONDS", 0.01)
+    assert launch.main(["compare", *GRID, "--torso", "shallow", "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "1 games x 1 tasks x 2 seeds = 2 trials of 400 frames" in text
+    assert re.search(r"catch +│ none +│ +[\d,]+ ", text)
+    assert re.search(r"800 frames, about 1 min, about \d+ MB of disk", text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_in_reports(capsys, tmp_path):
+    assert "no directory was named" in mistake(capsys, "report")
+    assert "is not a directory" in mistake(capsys, "report", tmp_path / "nowhere")
+    assert "holds no trial that can be read" in mistake(capsys, "report", tmp_path)
+    assert "invalid choice 'magic'" in mistake(capsys, "report", tmp_path, "--task", "magic")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
+    grid = make_grid(tmp_path / "grid", seeds=1)
+    for trial in grid.trials:
+        write_trial(trial, score=1.0)
+    assert launch.main(["report", str(grid.out)]) == 0
+    text = capsys.readouterr().out
+    assert "Against none: one seed shows nothing (1 against 1 seeds)." in text
+    assert f"page: {grid.out / 'report.html'}" in text
 
 
 def test_games_are_listed_with_their_scores(capsys):

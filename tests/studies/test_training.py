@@ -104,6 +104,17 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(make_config,
     assert [e.step for e in events.Scalars("losses/total")] == [line["frame"] for line in metrics_without_times(broken)]
 
 
+def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_path, never):
+    whole, broken = (make_config(run_dir=str(tmp_path / name)) for name in ("whole", "broken"))
+    train(whole, never)
+    stop = threading.Event()
+    stop.set()
+    assert train(broken, stop) is None
+    assert newest(broken).tensors["learner.counters"].tolist() == [0, 0]
+    assert train(broken.with_run(resume=True), never) is not None
+    assert_same_run(whole, broken)
+
+
 def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkeypatch):
     config = make_config(checkpoint_minutes=1e-9)
     step = Learner.step

@@ -1,0 +1,121 @@
+"""Settings of `launch.py compare`: a grid of games, tasks and seeds, and what its trials have in common."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from configs.errors import ConfigError
+from configs.train import (
+    PRESETS,
+    ActorConfig,
+    AgentConfig,
+    EnvConfig,
+    LearnerConfig,
+    RunConfig,
+    TaskConfig,
+    TaskName,
+    TrainConfig,
+)
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Train every task on every game with every seed, as many trials at once as there are cores. A rerun continues."""
+
+    preset: Literal["default", "paper"] = "default"
+    """Values that the other flags start from. paper: ten Atari games, five tasks, 3 seeds, 200M frames, IMPALA's learner."""
+    games: tuple[str, ...] = ()
+    """Games by name (`launch.py games` lists them) or by set: atari5, atari10, atari57."""
+    tasks: tuple[TaskName, ...] = ()
+    """Auxiliary tasks to compare; `none` is the plain agent."""
+    seeds: int = 3
+    """Seeds for each game and task."""
+    first_seed: int = 1
+    """The first of them; the others follow. A second grid with later seeds adds to a first one in `launch.py report`."""
+    frames: int = 10_000_000
+    """Environment frames that each trial trains for."""
+    out: str = ""
+    """Directory of the grid: one run directory for each trial."""
+    dry_run: bool = False
+    """Only say what the grid would take."""
+    cores_per_trial: int = 1
+    """1: each trial in one process on one core, reproducible bit for bit, which uses a machine best as long as there are more
+    trials than cores. More: a learner and Ray actors for each trial."""
+    attempts: int = 3
+    """How often a trial that fails is tried before it is reported and left."""
+    ray_address: str = ""
+    """Ray cluster to spread the trials over (--out must be on a disk its machines share); by default a local one is started."""
+    protocol: Literal["impala", "machado"] = "impala"
+    """Rules for Atari, as in `launch.py train`."""
+    log_frames: int = 0
+    """Frames between two lines of metrics; 0 chooses a hundredth of a trial, at most 50,000."""
+    eval_episodes: int = 30
+    """Whole games played when a trial ends; their mean is its final score. 0 takes the last 100 games of training instead."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints of a trial."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints of a trial to keep, besides the best."""
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    auxiliary: TaskConfig = field(default_factory=TaskConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "cores_per_trial", "attempts", "frames", "first_seed"):
+            if getattr(self, name) < (0 if name == "first_seed" else 1):
+                raise ConfigError(f"--{name.replace('_', '-')} must be positive, not {getattr(self, name)}")
+        for task in self.tasks or ("none",):
+            self.trial("catch", task, self.first_seed)
+
+    def check_complete(self) -> None:
+        """Raises ConfigError where something has no default and was not given."""
+        for name in ("games", "tasks", "out"):
+            if not getattr(self, name):
+                raise ConfigError(f"--{name} is missing (launch.py compare --help explains every flag)")
+
+    def trial(self, game: str, task: TaskName, seed: int) -> TrainConfig:
+        """The ordinary training config of one trial, without its directory; raises ConfigError where it cannot work."""
+        pool: Literal["ray", "serial"] = "serial" if self.cores_per_trial == 1 else "ray"
+        return TrainConfig(
+            preset=self.preset,
+            task=task,
+            env=EnvConfig(game=game, protocol=self.protocol),
+            agent=self.agent,
+            learner=self.learner,
+            auxiliary=self.auxiliary,
+            actors=ActorConfig(pool=pool),
+            run=RunConfig(
+                frames=self.frames,
+                seed=seed,
+                log_frames=self.log_frames,
+                eval_episodes=self.eval_episodes,
+                checkpoint_minutes=self.checkpoint_minutes,
+                keep_checkpoints=self.keep_checkpoints,
+            ),
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
+        values = asdict(self)
+        values["pool"] = "serial" if self.cores_per_trial == 1 else "ray"
+        for name in (*_EXECUTION, "games"):
+            del values[name]
+        for name in ("device", "learner_threads", "compile"):
+            del values["learner"][name]
+        return values | {"tasks": list(self.tasks)}
+
+
+_EXECUTION = ("out", "dry_run", "cores_per_trial", "attempts", "ray_address", "checkpoint_minutes", "keep_checkpoints")
+
+COMPARE_PRESETS: dict[str, CompareConfig] = {
+    "default": CompareConfig(),
+    "paper": replace(
+        CompareConfig(),
+        preset="paper",
+        games=("atari10",),
+        tasks=("none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf"),
+        seeds=3,
+        frames=PRESETS["paper"].run.frames,
+        learner=PRESETS["paper"].learner,
+    ),
+}

@@ -1,0 +1,27 @@
+"""Settings of `launch.py report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from configs.errors import ConfigError
+from configs.train import TaskName
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Make one page of the trials in one or more directories, finished or not: report.html, its pictures and its numbers."""
+
+    directories: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Grids made by `launch.py compare`, or directories of runs, or runs."""
+    out: str = ""
+    """Where the report is written; by default into the first directory."""
+    task: TaskName | None = None
+    """The task that the others are compared with; by default reverse_gvf if it is there, else the last but `none`."""
+
+    def check_complete(self) -> None:
+        if not self.directories:
+            raise ConfigError("no directory was named (launch.py report --help explains every flag)")

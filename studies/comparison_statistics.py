@@ -1,0 +1,139 @@
+"""Statistics of a grid of trials, after Agarwal et al. 2021: what is drawn anew are the seeds within each game.
+
+Scores of one task are given as one array of seeds for each game, and the arrays may differ in length: a missing trial is not
+filled in. A statistic looks along the last axis, so that all resamples are computed at once. Every interval is the 95%
+percentile interval over a fixed set of resamples: the same scores give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from studies.statistics import LEVEL, RESAMPLES, Array
+
+Scores = Sequence[Array]
+"""For each game, the scores of its seeds [..., seeds]."""
+SEED = 0
+SHUFFLES = 10_000
+SIGNIFICANCE = 1 - LEVEL
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, and the interval it lies in if there are seeds enough for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def interquartile_mean(values: Array) -> Array:
+    """The mean without the lowest and the highest quarter; a quarter that is no whole number is rounded down."""
+    size = values.shape[-1]
+    cut = int(0.25 * size)
+    return np.sort(values, axis=-1)[..., cut : size - cut].mean(-1)
+
+
+def pooled_interquartile_mean(scores: Scores) -> Array:
+    """Over all seeds of all games together."""
+    return interquartile_mean(np.concatenate(scores, axis=-1))
+
+
+def mean_probability_of_improvement(x: Scores, y: Scores) -> Array:
+    """How often a run of x beats one of y on the same game, ties counting half, averaged over games."""
+    pairs = [(ours[..., :, None], theirs[..., None, :]) for ours, theirs in zip(x, y, strict=True)]
+    return np.mean([((a > b) + 0.5 * (a == b)).mean((-2, -1)) for a, b in pairs], axis=0)
+
+
+def estimate(statistic: Callable[[Scores], Array], scores: Scores) -> Estimate:
+    """A statistic of one task's scores, its interval by the stratified bootstrap; no interval where a game has but one seed."""
+    value = float(statistic(scores))
+    if min(map(len, scores)) < 2:
+        return Estimate(value)
+    return Estimate(value, *_interval(statistic(_resamples(scores, np.random.default_rng(SEED)))))
+
+
+def estimate_of_two(statistic: Callable[[Scores, Scores], Array], x: Scores, y: Scores) -> Estimate:
+    """The same for a statistic of two tasks, whose seeds are drawn independently."""
+    value = float(statistic(x, y))
+    if min(map(len, [*x, *y])) < 2:
+        return Estimate(value)
+    rng = np.random.default_rng(SEED)
+    return Estimate(value, *_interval(statistic(_resamples(x, rng), _resamples(y, rng))))
+
+
+def mean_estimate(values: Array) -> Estimate:
+    return estimate(lambda games: games[0].mean(-1), [values])
+
+
+def difference_estimate(x: Array, y: Array) -> Estimate:
+    """Of the means of two independent samples."""
+    return estimate_of_two(lambda a, b: a[0].mean(-1) - b[0].mean(-1), [x], [y])
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The paper's (A1 - A2)/|A2| with A the mean final score, and a remark where it must not be taken at its word."""
+
+    estimate: Estimate | None
+    remark: str = ""
+
+
+def improvement(x: Array, y: Array) -> Improvement:
+    """x's over the baseline y.
+
+    A ratio whose denominator may be 0 has no finite interval; the number itself is given as the paper would give it, unless
+    the baseline is exactly 0.
+    """
+    baseline = mean_estimate(y)
+    if baseline.value == 0:
+        return Improvement(None, "the baseline's mean is 0")
+    if baseline.low is not None and baseline.high is not None and baseline.low <= 0 <= baseline.high:
+        return Improvement(Estimate(float(_ratio([x], [y]))), "the baseline may be 0: no finite interval")
+    return Improvement(estimate_of_two(_ratio, [x], [y]))
+
+
+def _ratio(x: Scores, y: Scores) -> Array:
+    baseline = y[0].mean(-1)
+    # A few resamples of a baseline whose interval excludes 0 can still be 0; they count as an extreme, not as NaN.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num((x[0].mean(-1) - baseline) / np.abs(baseline))
+
+
+def performance_profile(scores: Scores, thresholds: Array) -> tuple[Array, Array | None, Array | None]:
+    """The share of all runs above each threshold, with its pointwise interval."""
+    value = (np.concatenate(scores)[:, None] > thresholds).mean(0)
+    if min(map(len, scores)) < 2:
+        return value, None, None
+    drawn = np.concatenate(_resamples(scores, np.random.default_rng(SEED)), axis=-1)
+    shares = np.stack([(drawn > threshold).mean(-1) for threshold in thresholds], axis=-1)
+    low, high = np.quantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return value, low, high
+
+
+def chance_probability(x: Scores, y: Scores) -> float:
+    """How likely a probability of improvement at least as far from one half is if the two tasks do not differ.
+
+    Labels are shuffled within each game. The smallest value that 3 seeds against 3 can give on one game is 0.1, so a
+    bootstrap interval, which is far too narrow with so few, cannot make them say anything.
+    """
+    observed = abs(float(mean_probability_of_improvement(x, y)) - 0.5)
+    rng = np.random.default_rng(SEED)
+    dealt = [rng.permuted(np.tile(np.concatenate(pair), (SHUFFLES, 1)), axis=-1) for pair in zip(x, y, strict=True)]
+    ours = [cards[:, : len(game)] for cards, game in zip(dealt, x, strict=True)]
+    theirs = [cards[:, len(game) :] for cards, game in zip(dealt, x, strict=True)]
+    extreme = np.abs(mean_probability_of_improvement(ours, theirs) - 0.5) >= observed - 1e-12
+    return float((1 + extreme.sum()) / (1 + SHUFFLES))
+
+
+def _resamples(scores: Scores, rng: np.random.Generator) -> Scores:
+    """[RESAMPLES, seeds] for each game."""
+    return [game[rng.integers(len(game), size=(RESAMPLES, len(game)))] for game in scores]
+
+
+def _interval(drawn: Array) -> tuple[float, float]:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

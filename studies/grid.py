@@ -1,0 +1,175 @@
+"""The directory of a grid: which trials belong to it, and what has become of each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from configs.compare import CompareConfig
+from configs.errors import ConfigError
+from configs.train import TrainConfig
+from envs.game_sets import expand_games
+from learners.checkpoint import CheckpointError
+from learners.files import explain
+from learners.run_directory import LOCK, RunDirectory, RunError, provenance
+from learners.run_lock import locked
+
+GRID_FILE = "grid.json"
+FAILURES_FILE = "failures.json"
+OVERLAY_DIRECTORY = "overlay"
+MAX_JSON_BYTES = 16 << 20
+
+
+class TrialState(Enum):
+    NEW = "new"
+    BEGUN = "begun"
+    """Without a checkpoint yet, so that it must begin again."""
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Trial:
+    name: str
+    config: TrainConfig
+
+    @property
+    def path(self) -> Path:
+        return self.config.run_path
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.path)
+
+    def state(self) -> TrialState:
+        """As the directory says; raises RunError or CheckpointError where it is damaged or not this trial's."""
+        if not holds_anything(self.path):
+            return TrialState.NEW
+        recorded = RunDirectory.open(self.path).read_config()
+        try:
+            self.config.check_resumes(recorded)
+        except ConfigError as error:
+            raise RunError(f"{self.path} is not of this grid: {error}") from None
+        if recorded.run.frames != self.config.run.frames:
+            raise RunError(f"{self.path} is not of this grid: it was started with --frames {recorded.run.frames}")
+        if self.directory.result_path.exists():
+            if not isinstance(read_json(self.directory.result_path).get("frames"), int):
+                raise RunError(f"{self.directory.result_path} is damaged: it says nothing of frames")
+            return TrialState.FINISHED
+        return TrialState.BEGUN if self.checkpoint_frame() is None else TrialState.INTERRUPTED
+
+    def checkpoint_frame(self) -> int | None:
+        """Frame of the newest checkpoint; raises CheckpointError if there are some and none can be read."""
+        checkpoints = self.directory.checkpoints(self.config.run.keep_checkpoints)
+        if not checkpoints.list():
+            return None
+        try:
+            return int(checkpoints.newest().tensors["learner.counters"][0])
+        except KeyError:
+            raise CheckpointError(f"the newest checkpoint of {self.path} does not fit") from None
+
+    def clear(self) -> None:
+        """Forgets a trial that had begun but has nothing to continue from."""
+        for entry in self.path.iterdir():
+            if entry.name == LOCK:
+                continue
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+class Grid:
+    """Trials of all games, tasks and seeds. Seeds vary slowest, so that a grid broken off early still compares all tasks."""
+
+    def __init__(self, config: CompareConfig):
+        self.config = config
+        self.out = Path(config.out)
+        self.games = expand_games(config.games)
+        self.tasks = tuple(dict.fromkeys(config.tasks))
+        self.seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
+        self.trials = [
+            self._trial(config.trial(game, task, seed)) for seed in self.seeds for game in self.games for task in self.tasks
+        ]
+
+    def _trial(self, config: TrainConfig) -> Trial:
+        name = trial_name(config.env.game, config.task, config.run.seed)
+        return Trial(name, config.with_run(run_dir=str(self.out / name)))
+
+    def identity(self) -> dict[str, Any]:
+        return self.config.identity() | {"games": list(self.games), "tasks": list(self.tasks)}
+
+    def states(self) -> dict[str, TrialState]:
+        """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
+        if self.out.exists() and not self.out.is_dir():
+            raise RunError(f"{self.out} is not a directory; choose another --out")
+        if not holds_anything(self.out):
+            return dict.fromkeys((trial.name for trial in self.trials), TrialState.NEW)
+        if not (self.out / GRID_FILE).is_file():
+            raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
+        recorded = read_json(self.out / GRID_FILE).get("grid")
+        if recorded != self.identity():
+            raise RunError(f"{self.out} holds another grid ({_difference(recorded, self.identity())}); choose another --out")
+        return {trial.name: trial.state() for trial in self.trials}
+
+    @contextmanager
+    def claimed(self, command: str) -> Iterator[None]:
+        """Makes the directory this grid's, and keeps other processes from running it at the same time."""
+        with locked(self.out):
+            try:
+                if not (self.out / GRID_FILE).exists():
+                    record = {"command": command, "grid": self.identity(), **provenance()}
+                    RunDirectory.write_json(self.out / GRID_FILE, record)
+            except OSError as error:
+                raise RunError(f"cannot write to {self.out}: {explain(error)}") from None
+            yield
+
+    def write_failures(self, failures: dict[str, str]) -> None:
+        """Trials that failed for good, and why; the report names them."""
+        if failures:
+            RunDirectory.write_json(self.out / FAILURES_FILE, dict(sorted(failures.items())))
+        else:
+            (self.out / FAILURES_FILE).unlink(missing_ok=True)
+
+
+def trial_name(game: str, task: str, seed: int) -> str:
+    return f"{game.replace('gym:', '').replace('/', '-')}-{task}-seed{seed}"
+
+
+def holds_anything(directory: Path) -> bool:
+    """Whether there is more in it than hidden files, such as a write that was broken off leaves behind."""
+    return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A table from a file; raises RunError where there is none in it."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
+            raise RunError(f"{path} is damaged: it is no file or too large")
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: it is not a table")
+    return values
+
+
+def _difference(recorded: Any, ours: dict[str, Any]) -> str:
+    """The first setting in which two grids differ."""
+    if not isinstance(recorded, dict):
+        return "its settings cannot be read"
+    for name, value in ours.items():
+        theirs = recorded.get(name)
+        if theirs == value:
+            continue
+        if isinstance(value, dict) and isinstance(theirs, dict):
+            return _difference(theirs, value)
+        flag = name.replace("_", "-")
+        shown = [" ".join(map(str, v)) if isinstance(v, list) else v for v in (theirs, value)]
+        return f"--{flag} {shown[0]}, not {shown[1]}"
+    return "of another version"

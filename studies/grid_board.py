@@ -1,0 +1,72 @@
+"""What a grid adds to TensorBoard: tasks laid over each other for every game, and the table of trials under HPARAMS.
+
+Each trial writes its own curves as any run does. A chart can choose among tags but not among runs, so the returns are
+written once more under `overlay/TASK`, with a tag for each game and seed: a colour is then a task, a chart a game.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from studies.grid import OVERLAY_DIRECTORY, Grid, Trial, read_json
+
+HPARAMS_SUFFIX = ".hparams"
+
+
+class GridBoard:
+    """Made anew from the trials' metrics each time a grid is begun or continued."""
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+        for old in grid.out.glob("events.out.tfevents.*"):
+            old.unlink()
+        overlay = grid.out / OVERLAY_DIRECTORY
+        shutil.rmtree(overlay, ignore_errors=True)
+        self._overlays = {task: SummaryWriter(str(overlay / task), flush_secs=10) for task in grid.tasks}
+        self._written: dict[str, int] = {}
+        self._rows: set[str] = set()
+        with SummaryWriter(str(grid.out)) as board:
+            charts = {game: ["Multiline", [f"{re.escape(game)}/"]] for game in grid.games}
+            board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each task": charts})
+
+    def add(self, trial: Trial, lines: Iterable[dict[str, Any]]) -> None:
+        """Lines of a trial's metrics; those of frames that are there already are passed over."""
+        for line in lines:
+            score = line.get("charts/episode_return")
+            if isinstance(score, float | int) and line["frame"] > self._written.get(trial.name, -1):
+                tag = f"{trial.config.env.game}/seed{trial.config.run.seed}"
+                self._overlays[trial.config.task].add_scalar(tag, score, line["frame"])
+                self._written[trial.name] = line["frame"]
+
+    def finish(self, trial: Trial) -> None:
+        """The trial's row in the table of HPARAMS, once."""
+        if trial.name in self._rows:
+            return
+        self._rows.add(trial.name)
+        if any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
+            return
+        result = read_json(trial.directory.result_path)
+        evaluation = result.get("evaluation") or {}
+        score = evaluation.get("mean", result.get("training_return"))
+        numbers = {
+            "final/score": score,
+            "final/human_normalised": result.get("human_normalised"),
+            "final/frames_per_second": result.get("frames_per_second"),
+        }
+        settings = {"game": trial.config.env.game, "task": trial.config.task, "seed": str(trial.config.run.seed)}
+        known = {name: float(value) for name, value in numbers.items() if isinstance(value, float | int)}
+        with SummaryWriter(str(trial.path), filename_suffix=HPARAMS_SUFFIX) as board:
+            for summary in hparams(settings, known):
+                board.file_writer.add_summary(summary)
+            for name, value in known.items():
+                board.add_scalar(name, value, trial.config.run.frames)
+
+    def close(self) -> None:
+        for overlay in self._overlays.values():
+            overlay.close()

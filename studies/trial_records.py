@@ -1,0 +1,245 @@
+"""Reads trials back from disk, whatever state they are in; what cannot be read is named and left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.train import TaskName, TrainConfig
+from envs.atari import published_scores
+from learners.run_directory import RunDirectory, RunError
+from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
+from studies.statistics import Array, area_under_curve
+
+MAX_LINE_BYTES = 1 << 20
+MAX_LINES = 1_000_000
+MAX_FRAMES = 2**53
+"""What a float still counts exactly."""
+MAX_NUMBER = 1e300
+CURVE_POINTS = 100
+"""Points at which curves are compared, evenly spaced from the first to the last frame."""
+_OWN = {"seed", "run_dir", "resume", "task", "game", "preset", "checkpoint_minutes", "keep_checkpoints", "picture_frames",
+        "ray_address", "num_actors", "device", "learner_threads", "log_frames"}  # fmt: skip
+"""Settings in which the trials of one game may differ and still be compared."""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What is known of one trial."""
+
+    name: str
+    game: str
+    task: TaskName
+    seed: int
+    protocol: str
+    frames: int
+    """To be trained for."""
+    settings: dict[str, Any]
+    curve: tuple[Array, Array]
+    """Frames, and the mean score of the last 100 games at each."""
+    reached: int
+    """Frames trained for so far."""
+    score: float | None = None
+    """Mean of the final games, or of the last games of training where there were none; None until the trial is finished."""
+    evaluated_games: int = 0
+    wall_seconds: float | None = None
+    frames_per_second: float | None = None
+    origin: dict[str, Any] = field(default_factory=dict)
+    """Commit, versions and machine."""
+
+    @property
+    def finished(self) -> bool:
+        return self.score is not None
+
+    @property
+    def human_normalised(self) -> float | None:
+        reference = published_scores().get(self.game)
+        return None if reference is None or self.score is None else reference.human_normalised(self.score)
+
+    def returns_at(self, frames: Array) -> Array:
+        """The curve at other frames, straight between its points and level beyond them."""
+        return np.interp(frames, *self.curve)
+
+    @property
+    def area(self) -> float | None:
+        """Mean height of the curve of a finished trial."""
+        if not self.finished or not len(self.curve[0]):
+            return None
+        return float(area_under_curve(self.returns_at(curve_frames(self.frames))))
+
+
+def curve_frames(frames: int) -> Array:
+    return np.linspace(0, frames, CURVE_POINTS + 1)[1:]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All trials that could be read, and all that must be said of the others."""
+
+    trials: list[TrialRecord]
+    problems: list[str]
+    missing: list[str]
+    """Trials of a grid that have not begun."""
+    unreadable: list[str]
+    failed: dict[str, str]
+    commands: list[str]
+
+    @property
+    def planned(self) -> int:
+        """Trials that there are or should be."""
+        return len(self.trials) + len(self.missing) + len(self.unreadable)
+
+
+def collect(directories: Sequence[Path]) -> Collection:
+    """The trials of several grids or directories of runs; raises RunError if there is none at all."""
+    found = Collection([], [], [], [], {}, [])
+    seen: set[tuple[str, str, int]] = set()
+    for directory in directories:
+        if not directory.is_dir():
+            raise RunError(f"{directory} is not a directory")
+        planned = _read_grid(directory, found)
+        for path in _run_paths(directory):
+            try:
+                trial = read_trial(path, found.problems)
+            except RunError as error:
+                found.problems.append(str(error).replace(f"{path}/", f"{path.name}: ").replace(str(path), path.name))
+                found.unreadable.append(path.name)
+                continue
+            finally:
+                planned.discard(path.name)
+            key = (trial.game, trial.task, trial.seed)
+            if key in seen:
+                found.problems.append(f"{trial.name}: another trial of this game, task and seed was counted already")
+                continue
+            seen.add(key)
+            found.trials.append(trial)
+        found.missing.extend(sorted(planned))
+    if not found.trials:
+        where = ", ".join(map(str, directories))
+        raise RunError(f"{where} holds no trial that can be read" + (f": {found.problems[0]}" if found.problems else ""))
+    found.trials.sort(key=lambda t: (t.game, t.task, t.seed))
+    found.problems.extend(_unequal_settings(found.trials))
+    return found
+
+
+def read_trial(path: Path, problems: list[str]) -> TrialRecord:
+    """One run directory; raises RunError where nothing of it can be used, and adds lesser damage to `problems`."""
+    directory = RunDirectory.open(path)
+    try:
+        config = directory.read_config()
+    except (RecursionError, OverflowError) as error:
+        raise RunError(f"{directory.config_path} is damaged: {error}") from None
+    if config.run.frames > MAX_FRAMES:
+        raise RunError(f"{directory.config_path} is damaged: {config.run.frames} frames are too many")
+    lines, damaged = read_metrics(path / "metrics.jsonl")
+    if damaged:
+        problems.append(f"{path.name}: {damaged} lines of metrics.jsonl are damaged and left out")
+    points = [(line["frame"], score) for line in lines if (score := _number(line.get("charts/episode_return"))) is not None]
+    curve = np.array(points, dtype=float).reshape(-1, 2)
+    result: dict[str, Any] = {}
+    if directory.result_path.exists():
+        try:
+            result = read_json(directory.result_path)
+        except RunError as error:
+            problems.append(f"{path.name}: {str(error).replace(f'{path}/', '')}; it counts as unfinished")
+    evaluation = result.get("evaluation")
+    evaluation = evaluation if isinstance(evaluation, dict) else {}
+    score = _number(evaluation.get("mean") if evaluation else result.get("training_return"))
+    if result and score is None:
+        problems.append(f"{path.name}: result.json holds no score; it counts as unfinished")
+    origin = read_json(directory.config_path)
+    return TrialRecord(
+        name=path.name,
+        game=config.env.game,
+        task=config.task,
+        seed=config.run.seed,
+        protocol=config.env.protocol,
+        frames=config.run.frames,
+        settings=_settings(config),
+        curve=(curve[:, 0], curve[:, 1]),
+        reached=lines[-1]["frame"] if lines else 0,
+        score=score,
+        evaluated_games=int(_number(evaluation.get("episodes")) or 0),
+        wall_seconds=_number(result.get("wall_seconds")),
+        frames_per_second=_number(result.get("frames_per_second")),
+        origin={name: origin.get(name) for name in ("commit", "versions", "machine")},
+    )
+
+
+def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Lines in the order of their frames, and how many were damaged. An unfinished last line is not damage."""
+    lines: list[dict[str, Any]] = []
+    damaged = 0
+    if not path.is_file():
+        return lines, damaged
+    with path.open("rb") as file:
+        for _ in range(MAX_LINES):
+            text = file.readline(MAX_LINE_BYTES)
+            if not text.endswith(b"\n"):
+                damaged += len(text) == MAX_LINE_BYTES
+                break
+            try:
+                line = json.loads(text)
+                frame = line["frame"]
+            except (ValueError, TypeError, KeyError, RecursionError):
+                damaged += 1
+                continue
+            if type(frame) is not int or not (lines[-1]["frame"] if lines else -1) < frame <= MAX_FRAMES:
+                damaged += 1
+            else:
+                lines.append(line)
+    return lines, damaged
+
+
+def _read_grid(directory: Path, found: Collection) -> set[str]:
+    """Names of the trials that the grid in `directory` should have, if there is one; notes its command and failures."""
+    if not (directory / GRID_FILE).is_file():
+        return set()
+    try:
+        record = read_json(directory / GRID_FILE)
+        grid = record["grid"]
+        seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
+        games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
+        found.commands.append(str(record["command"]))
+    except (RunError, KeyError, TypeError, ValueError) as error:
+        found.problems.append(f"{directory.name}: {GRID_FILE} is damaged ({error}), so that missing trials are not known")
+        return set()
+    if (directory / FAILURES_FILE).is_file():
+        try:
+            found.failed.update({str(k): str(v) for k, v in read_json(directory / FAILURES_FILE).items()})
+        except RunError as error:
+            found.problems.append(str(error).replace(f"{directory}/", ""))
+    return {trial_name(game, task, seed) for game in games for task in tasks for seed in seeds}
+
+
+def _run_paths(directory: Path) -> Iterator[Path]:
+    """The directory itself if it is a run, else the runs in it."""
+    if (directory / "config.json").exists():
+        yield directory.absolute()
+        return
+    yield from sorted(path for path in directory.iterdir() if (path / "config.json").exists())
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    values = config.to_dict()
+    groups = {name: group for name, group in values.items() if isinstance(group, dict)}
+    return {name: value for group in groups.values() for name, value in group.items() if name not in _OWN}
+
+
+def _unequal_settings(trials: list[TrialRecord]) -> Iterator[str]:
+    for game in sorted({trial.game for trial in trials}):
+        of_game = [trial for trial in trials if trial.game == game]
+        for name in of_game[0].settings:
+            values = sorted({str(trial.settings[name]) for trial in of_game})
+            if len(values) > 1:
+                flag = f"--{name.replace('_', '-')}"
+                yield f"{game}: trials differ in {flag} ({', '.join(values)}); take no comparison at its word"
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) <= MAX_NUMBER else None

@@ -1,0 +1,28 @@
+"""A game that takes its process with it, once: `gym:tests.dying:Dying-v0`."""
+
+import os
+import signal
+from pathlib import Path
+
+import gymnasium
+
+from tests.counter import Counter
+
+MARK = "HINDCAST_TEST_MARK"
+"""Names the file that says that it has happened."""
+STEPS = 40
+
+
+class Dying(Counter):
+    played = 0
+
+    def step(self, action):
+        type(self).played += 1
+        mark = Path(os.environ[MARK])
+        if self.played > STEPS and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+gymnasium.register("Dying-v0", Dying)

@@ -1,0 +1,92 @@
+"""TensorBoard and the report, opened in a real browser: `make test-browser`."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from configs.report import ReportConfig
+from studies.grid_board import GridBoard
+from studies.grid_progress import Follower
+from studies.report import make_report
+from tests.browser import EXECUTABLE, Browser
+from tests.trial_files import make_grid, write_trial
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed (Debian: apt-get install chromium)"),
+]
+
+
+@pytest.fixture
+def browser():
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """Finished trials of two games, with what a grid writes for TensorBoard."""
+    grid = make_grid(tmp_path / "grid", games=("catch", "puddleworld"))
+    board = GridBoard(grid)
+    for trial in grid.trials:
+        write_trial(trial, score=0.25)
+        board.add(trial, Follower(trial.path / "metrics.jsonl").new_lines())
+        board.finish(trial)
+    board.close()
+    return grid
+
+
+@pytest.fixture
+def tensorboard(grid):
+    """The address of a TensorBoard that has read the grid."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(grid.out), "--port", str(port), "--host", "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 90
+        while "overlay/none" not in runs(address):
+            assert process.poll() is None, "TensorBoard is gone"
+            assert time.monotonic() < deadline, "TensorBoard has not read the grid"
+            time.sleep(0.3)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def runs(address):
+    try:
+        with urllib.request.urlopen(f"{address}/data/runs", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return []
+
+
+def test_tensorboard_lays_tasks_over_each_other_and_lists_the_trials(browser, tensorboard):
+    text = browser.read(
+        f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each task", "Matches (4)", "overlay/reverse_gvf"
+    )
+    assert text.count("Matches (4)") == 2  # Two tasks and two seeds for each of two games.
+    for game in ("catch", "puddleworld"):
+        assert f"\n{game}\n" in "".join(f"\n{line.strip()}\n" for line in text.splitlines())
+    text = browser.read(f"{tensorboard}/#hparams", "final/score", "catch-none-seed1", "puddleworld-reverse_gvf-seed2")
+    for heading in ("game", "task", "seed", "0.25000"):
+        assert heading in text
+
+
+def test_the_report_opens_from_disk(browser, grid):
+    page, _ = make_report(ReportConfig(directories=(str(grid.out),)))
+    text = browser.read(page.as_uri(), "Does reverse_gvf help?", "How it was made")
+    assert "8 of 8 trials are finished." in text
+    widths = "[...document.images].map(image => image.naturalWidth)"
+    shown = browser.call("Runtime.evaluate", expression=widths, returnByValue=True)["result"]["value"]
+    assert len(shown) == 3
+    assert min(shown) > 500

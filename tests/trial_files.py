@@ -1,0 +1,29 @@
+"""Run directories of trials that never ran, for tests of what reads them."""
+
+import json
+
+from configs.compare import CompareConfig
+from learners.run_directory import RunDirectory
+from studies.grid import Grid
+
+FRAMES = 1000
+
+
+def make_grid(out, games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, **settings):
+    config = CompareConfig(games=games, tasks=tasks, seeds=seeds, frames=FRAMES, out=str(out), **settings)
+    grid = Grid(config)
+    with grid.claimed("launch.py compare --games catch"):
+        pass
+    return grid
+
+
+def write_trial(trial, score, until=FRAMES, returns=lambda frame: frame / FRAMES):
+    """A trial with a curve, and with a result if a score is given."""
+    directory = RunDirectory(trial.path)
+    directory.write_config(trial.config)
+    lines = [{"frame": frame, "charts/episode_return": returns(frame)} for frame in range(100, until + 1, 100)]
+    (trial.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if score is not None:
+        evaluation = {"mean": score, "episodes": 30, "scores": [score]}
+        result = {"frames": FRAMES, "wall_seconds": 60.0, "frames_per_second": 100.0, "evaluation": evaluation}
+        directory.write_json(directory.result_path, result)
