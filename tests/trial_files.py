@@ -20,6 +20,7 @@ def make_grid(out, games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, **s
 def write_trial(trial, score, until=FRAMES, returns=lambda frame: frame / FRAMES):
     """A trial with a curve, and with a result if a score is given."""
     directory = RunDirectory(trial.path)
+    trial.path.mkdir(parents=True, exist_ok=True)
     directory.write_config(trial.config)
     lines = [{"frame": frame, "charts/episode_return": returns(frame)} for frame in range(100, until + 1, 100)]
     (trial.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
