@@ -1,4 +1,4 @@
-"""What was asked, as maps over positions: cumulants, discounts and answers before and after training."""
+"""What was asked and answered, as maps over positions."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from matplotlib.figure import Figure
 
 from envs.grid_games import GRIDS, Grid
 
-ROWS = ("cumulant", "discount", "answer")
+Row = tuple[str, str, str]
+"""Before or after training, which map, and how it is called."""
+QUESTIONS: tuple[Row, ...] = tuple(
+    (when, name, f"{name}\n{when}") for name in ("cumulant", "discount", "answer") for when in ("before", "after")
+)
+BOTH_WAYS: tuple[Row, ...] = (
+    ("after", "cumulant", "cumulant"),
+    ("after", "discount", "discount"),
+    ("after", "follows", "GVF: what\nwill follow"),
+    ("after", "came_before", "Reverse GVF: what\nmust have come before"),
+)
 
 
-def draw_questions(game: str, agent: str, questions: dict[str, Any], path: Path) -> None:
-    """Rows: cumulant, discount and answer, each before and after; columns: the four questions whose answers vary most."""
+def draw_maps(game: str, title: str, questions: dict[str, Any], rows: tuple[Row, ...], path: Path) -> None:
+    """A row for each kind of map, a column for each of the questions whose answers vary most."""
     grid = GRIDS[game]()
-    figure = Figure(figsize=(9, 11), layout="constrained")
     columns = len(questions["chosen"])
-    panels = figure.subplots(2 * len(ROWS), columns, squeeze=False)
-    for r, name in enumerate(ROWS):
-        for half, when in enumerate(("before", "after")):
-            values = np.array(questions[when][name])
-            low, high = (0.0, 1.0) if name == "discount" else (-np.abs(values).max(), np.abs(values).max())
-            for c in range(columns):
-                axes = panels[2 * r + half][c]
-                image = axes.imshow(position_map(grid, values[:, c]), vmin=low, vmax=high, cmap="viridis" if r == 1 else "RdBu")
-                axes.set_xticks([])
-                axes.set_yticks([])
-                if r == half == 0:
-                    axes.set_title(f"question {questions['chosen'][c]}", fontsize=8)
-            panels[2 * r + half][0].set_ylabel(f"{name}\n{when}", fontsize=8)
-            figure.colorbar(image, ax=list(panels[2 * r + half]), shrink=0.8)
-    figure.suptitle(
-        f"{agent} on {game}" + (": left half before, right half after the first object" if grid.phases.any() else "")
-    )
+    figure = Figure(figsize=(9, 1.9 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), columns, squeeze=False)
+    for row, (when, name, label) in zip(panels, rows, strict=True):
+        values = np.array(questions[when][name])
+        low, high = (0.0, 1.0) if name == "discount" else (-np.abs(values).max(), np.abs(values).max())
+        for axes, column in zip(row, values.T, strict=True):
+            colours = "viridis" if name == "discount" else "RdBu"
+            image = axes.imshow(position_map(grid, column), vmin=low, vmax=high, cmap=colours)
+            axes.set(xticks=[], yticks=[])
+        row[0].set_ylabel(label, fontsize=8)
+        figure.colorbar(image, ax=list(row), shrink=0.8)
+    for axes, question in zip(panels[0], questions["chosen"], strict=True):
+        axes.set_title(f"question {question}", fontsize=8)
+    figure.suptitle(title + (": left half before, right half after the first object" if grid.phases.any() else ""))
     figure.savefig(path, dpi=110)
 
 

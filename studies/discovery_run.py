@@ -12,6 +12,7 @@ from agents.agent import Agent
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
 from envs.grid_games import GRIDS
 from learners.learner import Learner
+from studies.exact_answers import exact_answers
 
 AGENTS = (
     "reverse_gvf",
@@ -66,7 +67,7 @@ def run_agent(config: TrainConfig, points: int) -> dict[str, Any]:
     return {
         "scores": _filled([float(np.mean(s)) if s else None for s in scores]),
         "torso_moved": moved,
-        "questions": shown_questions(before, question_maps(learner, config.env.game)),
+        "questions": shown_questions(before, question_maps(learner, config.env.game), config.env.game),
     }
 
 
@@ -89,22 +90,31 @@ Maps = dict[str, torch.Tensor]
 
 @torch.inference_mode()
 def question_maps(learner: Learner, game: str) -> Maps | None:
-    """Cumulants, discounts and answers [S, d] in every state of the game."""
-    task = learner.task
+    """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
+    task, agent = learner.task, learner.agent
     if task.questions is None:
         return None
     pictures = torch.from_numpy(GRIDS[game]().pictures)
     cumulant, discount = task.questions(pictures)
-    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(learner.agent.torso(pictures))}
+    features = agent.torso(pictures)
+    policy = agent.policy(features).double().softmax(-1)
+    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
 
 
-def shown_questions(before: Maps | None, after: Maps | None) -> dict[str, Any] | None:
-    """The four questions whose answers come to differ most between states, before and after training."""
+def shown_questions(before: Maps | None, after: Maps | None, game: str) -> dict[str, Any] | None:
+    """The four questions whose answers come to differ most between states, before and after training.
+
+    With the latter come the exact answers in both directions, under the policy that was learnt.
+    """
     if before is None or after is None:
         return None
     chosen = after["answer"].var(0).argsort(descending=True)[:SHOWN]
-    maps = {
-        when: {name: np.round(values[:, chosen].double().numpy(), 4).tolist() for name, values in found.items()}
+    maps: dict[str, dict[str, Any]] = {
+        when: {name: found[name][:, chosen].double().numpy() for name in ("cumulant", "discount", "answer")}
         for when, found in (("before", before), ("after", after))
     }
-    return {"chosen": chosen.tolist(), **maps}
+    asked = zip(maps["after"]["cumulant"].T, maps["after"]["discount"].T, strict=True)
+    both = [exact_answers(GRIDS[game](), after["policy"].numpy(), cumulant, discount) for cumulant, discount in asked]
+    maps["after"]["follows"], maps["after"]["came_before"] = (np.stack(answers, -1) for answers in zip(*both, strict=True))
+    rounded = {when: {name: np.round(v, 4).tolist() for name, v in found.items()} for when, found in maps.items()}
+    return {"chosen": chosen.tolist(), **rounded}

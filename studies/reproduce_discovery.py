@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from configs.reproduce import ReproduceConfig
 from envs.grid_games import GRIDS
-from studies.discovery_pictures import draw_questions
+from studies.discovery_pictures import BOTH_WAYS, QUESTIONS, draw_maps
 from studies.discovery_run import AGENTS, agent_config, run_agent
 from studies.experiment import Experiment, Settings
 from studies.statistics import area_under_curve, bootstrap_interval, mean, probability_of_improvement
@@ -65,7 +65,7 @@ def cells() -> list[Cell]:
 
 
 def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
-    """Writes data.json, figure.png, questions_*.png and summary.md; returns the summary."""
+    """Writes data.json, figure.png, questions_*.png, both_ways_*.png and summary.md; returns the summary."""
     grid = cells()
     settings = SETTINGS | {"study": "discovery", "seed": config.seed, "cells": [asdict(cell) for cell in grid]}
     experiment = Experiment(Path(config.out), settings, config.ray_address)
@@ -78,9 +78,9 @@ def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
     draw_curves(curves, experiment.out / "figure.png")
     for i, cell in enumerate(grid):
         if cell.agent in ("gvf", "reverse_gvf") and not cell.variant:
-            draw_questions(
-                cell.game, cell.agent, data[i]["questions"], experiment.out / f"questions_{cell.game}_{cell.agent}.png"
-            )
+            title, asked = f"{cell.agent} on {cell.game}", data[i]["questions"]
+            for kind, rows in (("questions", QUESTIONS), ("both_ways", BOTH_WAYS)):
+                draw_maps(cell.game, title, asked, rows, experiment.out / f"{kind}_{cell.game}_{cell.agent}.png")
     experiment.write_json("data.json", table(curves))
     summary = summarise(curves, seeds)
     experiment.write_text("summary.md", summary)

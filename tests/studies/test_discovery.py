@@ -1,5 +1,6 @@
 """The discovery study in short form, and what it rests on: stopped gradients stop, an untrained torso stays untrained."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from envs.grid_games import GRIDS, collect_objects
 from studies import reproduce_discovery
 from studies.discovery_pictures import position_map
 from studies.discovery_run import AGENTS, agent_config, run_agent
+from studies.exact_answers import exact_answers
 
 SMALL = {"unroll": 10, "batch_size": 4, "num_questions": 4, "meta_interval": 2}
 
@@ -33,6 +35,43 @@ def test_questions_are_shown_before_and_after():
     fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2)["questions"]
     assert fixed["before"]["cumulant"] == fixed["after"]["cumulant"]
     assert fixed["before"]["answer"] != fixed["after"]["answer"]
+
+
+@pytest.mark.parametrize("game", GRIDS)
+def test_exact_answers_are_the_means_of_simulated_returns(game):
+    """Games played from their tables, with returns summed up by the definitions of the two tasks."""
+    grid, rng = GRIDS[game](), np.random.default_rng(0)
+    states, actions = grid.next_state.shape
+    policy = rng.dirichlet(np.ones(actions), states)
+    cumulant, discount = rng.uniform(-1, 1, states), rng.uniform(0.2, 0.95, states)
+    follows, came_before = exact_answers(grid, policy, cumulant, discount)
+    sums = np.zeros((2, states))
+    counts = np.zeros((2, states))
+    for _ in range(600):
+        s, over = rng.choice(grid.starts), False
+        path = [s]
+        while not over:
+            a = rng.choice(actions, p=policy[s])
+            over, s = grid.ends[s, a], grid.next_state[s, a]
+            path.append(s)
+        assert over
+        steps, g = list(itertools.pairwise(path)), 0.0
+        for before, after in reversed(steps):
+            g = cumulant[after] * (1 - discount[after]) + discount[after] * g
+            sums[0, before] += g
+            counts[0, before] += 1
+        g = 0.0
+        counts[1, path[0]] += 1
+        for before, after in steps:
+            g = cumulant[after] * (1 - discount[before]) + discount[before] * g
+            sums[1, after] += g
+            counts[1, after] += 1
+    often = counts.min(0) > 300
+    assert often.sum() > 20
+    found = sums[:, often] / counts[:, often]
+    assert np.corrcoef(found[0], follows[often])[0, 1] > 0.97
+    assert np.corrcoef(found[1], came_before[often])[0, 1] > 0.97
+    assert np.abs(found - np.stack([follows, came_before])[:, often]).mean() < 0.03
 
 
 def test_a_curve_has_a_score_at_every_point():
@@ -65,7 +104,7 @@ def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, ne
     assert len(data["rows"]) == 2 * 4 + 1
     assert all(len(row["areas"]) == 2 for row in data["rows"])
     assert data["optimal_scores"]["collect_objects"] == pytest.approx(collect_objects().optimal_score)
-    for picture in ("figure", "questions_collect_objects_gvf", "questions_puddleworld_reverse_gvf"):
+    for picture in ("figure", "questions_collect_objects_gvf", "both_ways_puddleworld_reverse_gvf"):
         assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((tmp_path / "runs" / "000.json").read_text())
     reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=3), never)
