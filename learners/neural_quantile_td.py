@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,7 +41,8 @@ class NeuralQuantileTD:
     """Quantiles q_i(s) of the reverse return by a network, trained on minibatches of past transitions.
 
     Each regresses q(S_t) on R_t + gamma_t q_j(S_{t-1}), the latter from a copy of the network that follows every
-    `target_interval` updates, weighted by `weight` (off-policy: rho).
+    `target_interval` updates, weighted by `weight` (off-policy: rho). With `target_syncs` it follows so many times and no more:
+    learning then cannot diverge, and bootstraps from what was known at that time for ever.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class NeuralQuantileTD:
         target_interval: int = 100,
         kappa: float = 1.0,
         seed: int = 0,
+        target_syncs: int | None = None,
     ):
         if capacity < batch_size:
             raise ValueError(f"a replay of {capacity} transitions never holds a batch of {batch_size}")
@@ -67,6 +70,7 @@ class NeuralQuantileTD:
         self._batch_size = batch_size
         self._target_interval = target_interval
         self._kappa = kappa
+        self._last_sync = math.inf if target_syncs is None else target_syncs * target_interval
         self._updates = 0
 
     @torch.inference_mode()
@@ -100,7 +104,7 @@ class NeuralQuantileTD:
         prediction.backward(weight * slope / prediction.numel())
         self._optimiser.step()
         self._updates += 1
-        if self._updates % self._target_interval == 0:
+        if self._updates % self._target_interval == 0 and self._updates <= self._last_sync:
             self._target.load_state_dict(self.network.state_dict())
 
 

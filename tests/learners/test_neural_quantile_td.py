@@ -56,15 +56,16 @@ def test_nothing_is_learnt_before_there_is_a_batch():
     assert changed == [False, False, True]
 
 
-def test_the_target_network_follows_at_its_interval_again_and_again():
-    learner = NeuralQuantileTD(1, batch_size=1, target_interval=3)
+@pytest.mark.parametrize(("syncs", "followed"), [(None, 3), (1, 1), (0, 0)])
+def test_the_target_network_follows_at_its_interval_as_often_as_it_may(syncs, followed):
+    learner = NeuralQuantileTD(1, batch_size=1, target_interval=3, target_syncs=syncs)
     learner.observe(np.zeros(1), np.ones(1), 5.0, 0.0)
     same = []
     for _ in range(9):
         learner.update()
         pairs = zip(learner.network.parameters(), learner._target.parameters(), strict=True)
         same.append(all(torch.equal(p, q) for p, q in pairs))
-    assert same == [False, False, True] * 3
+    assert same == [False, False, True] * followed + [False] * (9 - 3 * followed)
 
 
 def test_bootstraps_come_from_the_earlier_state():
