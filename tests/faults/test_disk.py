@@ -159,20 +159,8 @@ sys.path.insert(0, {str(ROOT)!r})
 import launch
 sys.exit(launch.main(sys.argv[1:]))
 """
-    arguments = [
-        "train",
-        "--game",
-        "catch",
-        "--torso",
-        "shallow",
-        "--pool",
-        "serial",
-        "--frames",
-        "400",
-        "--run-dir",
-        tmp_path / "run",
-    ]
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    flags = f"--game catch --torso shallow --pool serial --frames 400 --run-dir {tmp_path / 'run'}"
+    done = subprocess.run([sys.executable, "-c", code, "train", *flags.split()], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     assert "cannot write to" in done.stderr
     assert "File too large" in done.stderr

@@ -28,21 +28,8 @@ COUNTER = "gym:tests.counter:Counter-v0"
 def template(tmp_path_factory):
     """A small finished run."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    arguments = [
-        "--game",
-        "catch",
-        "--torso",
-        "shallow",
-        "--pool",
-        "serial",
-        "--frames",
-        "80",
-        "--batch-size",
-        "4",
-        "--unroll",
-        "5",
-    ]
-    assert launch.main(["train", "--run-dir", str(path), *arguments, "--eval-episodes", "0", "--log-frames", "20"]) == 0
+    flags = "--game catch --torso shallow --pool serial --frames 80 --batch-size 4 --unroll 5 --eval-episodes 0 --log-frames 20"
+    assert launch.main(["train", "--run-dir", str(path), *flags.split()]) == 0
     return path
 
 
