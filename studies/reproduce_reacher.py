@@ -1,7 +1,7 @@
 """The paper's figure 3c: anomalies of an arm in continuous space, found with a learnt distribution.
 
-The paper learns it off-policy, from a behaviour with more noise, weighted by rho alone. Beside that stands the same with a
-target network that soon stops following, as the published code's does, and the same from the target policy's own stream.
+The paper learns it off-policy, from a behaviour with more noise, weighted by rho alone. Beside that stands the same from the
+target policy's own stream, so that what is due to the weights and what to the rest of the method can be told apart.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ SETTINGS: Settings = {
     "td3_steps": 20_000,
     "td3": {"learning_rate": LEARNING_RATE, "action_noise": NOISE, **TD3_SETTINGS},
     "time_limit": 50,
-    "arms": {
-        "off-policy": {"std": 0.5, "target_syncs": None},
-        "off-policy, target network as published": {"std": 0.5, "target_syncs": 1},
-        "on-policy": {"std": 0.1, "target_syncs": None},
-    },
+    "behaviour_stds": {"off-policy": 0.5, "on-policy": 0.1},
     "target_std": 0.1,
     "quantiles": 20,
     "hidden": [64, 64],
@@ -57,7 +53,7 @@ def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "reacher", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)
     data = experiment.collect(runs, 1, learn_and_watch, "reproduce reacher", stop, policy)
-    samples = {arm: np.array([run[arm]["probability"] for run in data]) for arm in SETTINGS["arms"]}
+    samples = {arm: np.array([run[arm]["probability"] for run in data]) for arm in SETTINGS["behaviour_stds"]}
     steps = np.arange(1, SETTINGS["watching_steps"] // SETTINGS["watching_log_steps"] + 1) * SETTINGS["watching_log_steps"]
     draw(samples, steps, experiment.out / "figure.png")
     experiment.write_json(
@@ -76,7 +72,7 @@ def anomaly_names() -> list[str]:
 
 
 def arm_data(samples: Array, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What data.json says of one way to learn; samples [runs, anomalies, logs]."""
+    """What data.json says of one behaviour; samples [runs, anomalies, logs]."""
     mean, error = mean_and_error(samples)
     return {
         "probability_mean": mean.tolist(),
@@ -87,24 +83,25 @@ def arm_data(samples: Array, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def learn_and_watch(settings: Settings, numbers: Sequence[int], policy: ReacherPolicy) -> list[dict[str, Any]]:
-    """In each arm, phase 1 learns the target policy's quantiles from a behaviour's stream, phase 2 watches that policy."""
+    """For each behaviour, phase 1 learns the target policy's quantiles from its stream; phase 2 watches the target policy."""
     torch.set_num_threads(1)
     return [
         {
-            arm: _learn_and_watch(settings, how, run_generator(settings["seed"], number), policy)
-            for arm, how in settings["arms"].items()
+            arm: _learn_and_watch(settings, std, run_generator(settings["seed"], number), policy)
+            for arm, std in settings["behaviour_stds"].items()
         }
         for number in numbers
     ]
 
 
-def _learn_and_watch(settings: Settings, how: Settings, rng: np.random.Generator, policy: ReacherPolicy) -> dict[str, Any]:
-    learner = learn(settings, how, rng, policy)
+def _learn_and_watch(
+    settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy
+) -> dict[str, Any]:
+    learner = learn(settings, behaviour_std, rng, policy)
     return watch(settings, rng, policy, learner)
 
 
-def learn(settings: Settings, how: Settings, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
-    """`how` is an entry of the settings' arms."""
+def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
     streams = ReacherStreams(_seeds(rng, 1), settings["time_limit"])
     learner = NeuralQuantileTD(
         STATE_SIZE,
@@ -116,9 +113,8 @@ def learn(settings: Settings, how: Settings, rng: np.random.Generator, policy: R
         settings["target_interval"],
         settings["kappa"],
         seed=_seeds(rng, 1)[0],
-        target_syncs=how["target_syncs"],
     )
-    behaviour_std, target_std = how["std"], settings["target_std"]
+    target_std = settings["target_std"]
     for _ in range(settings["learning_steps"]):
         state = streams.state
         noise = behaviour_std * rng.standard_normal((1, ACTION_SIZE))
@@ -190,8 +186,7 @@ def draw(samples: dict[str, Array], steps: Array, path: Path) -> None:
             axes.fill_between(steps, mean - error, mean + error, alpha=0.25)
         for axes, kind in zip(row, ("reward", "policy"), strict=True):
             axes.axvline(steps[-1] / 2, color="0.5", linestyle=":", label="anomaly begins")
-            axes.set_title(f"c: {kind} anomalies, learnt {arm}", fontsize=9)
-            axes.set(xlabel="step", ylim=(None, 1.01))
+            axes.set(title=f"c: {kind} anomalies, learnt {arm}", xlabel="step", ylim=(None, 1.01))
             axes.legend(fontsize=8)
             axes.grid(alpha=0.3)
         row[0].set_ylabel("anomaly probability")
@@ -210,9 +205,9 @@ def summarise(samples: dict[str, Array], policy: ReacherPolicy, data: list[dict[
         f" it; its reaches take {reach_steps:.0f} steps on average (at most {SETTINGS['time_limit']}). Its quantiles are"
         f" learnt for {SETTINGS['learning_steps']:,} steps.",
     ]
-    for arm, how in SETTINGS["arms"].items():
-        weight = "weighted by rho" if how["std"] != SETTINGS["target_std"] else "which is its own"
-        lines += ["", f"## Learnt {arm}: from a stream with noise {how['std']} ({weight})", ""]
+    for arm, std in SETTINGS["behaviour_stds"].items():
+        weight = "weighted by rho" if std != SETTINGS["target_std"] else "which is its own"
+        lines += ["", f"## Learnt {arm}, from a stream with noise {std} ({weight})", ""]
         lines += summarise_arm(samples[arm], [run[arm] for run in data])
     return "\n".join(lines) + "\n"
 
