@@ -186,8 +186,8 @@ def draw(samples: dict[str, Array], steps: Array, path: Path) -> None:
             axes.fill_between(steps, mean - error, mean + error, alpha=0.25)
         for axes, kind in zip(row, ("reward", "policy"), strict=True):
             axes.axvline(steps[-1] / 2, color="0.5", linestyle=":", label="anomaly begins")
-            axes.set(title=f"c: {kind} anomalies, learnt {arm}", xlabel="step", ylim=(None, 1.01))
-            axes.legend(fontsize=8)
+            axes.set(title=f"c: {kind} anomalies, learnt {arm}", xlabel="step", ylim=(0, 1.03))
+            axes.legend(fontsize=8, loc="lower left")
             axes.grid(alpha=0.3)
         row[0].set_ylabel("anomaly probability")
     figure.savefig(path, dpi=100)
