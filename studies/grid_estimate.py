@@ -120,7 +120,7 @@ def finishing_time(seconds: Iterable[float], at_once: int) -> float:
 def print_estimate(grid: Grid, states: dict[str, TrialState], estimate: GridEstimate) -> None:
     console = Console(highlight=False)
     count = f"{len(grid.trials)} trials of {grid.config.frames:,} frames"
-    console.print(f"grid: {len(grid.games)} games x {len(grid.tasks)} tasks x {len(grid.seeds)} seeds = {count}")
+    console.print(f"grid: games {len(grid.games)} x tasks {len(grid.tasks)} x seeds {len(grid.seeds)} = {count}")
     console.print(f"games: {', '.join(grid.games)}", markup=False)
     console.print(f"seeds: {', '.join(map(str, grid.seeds))}")
     table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")

@@ -184,7 +184,7 @@ def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, m
     monkeypatch.setattr("studies.grid_estimate.SECONDS", 0.01)
     assert launch.main(["compare", *GRID, "--torso", "shallow", "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "1 games x 1 tasks x 2 seeds = 2 trials of 400 frames" in text
+    assert "games 1 x tasks 1 x seeds 2 = 2 trials of 400 frames" in text
     assert re.search(r"catch +│ none +│ +[\d,]+ ", text)
     assert re.search(r"800 frames, about 1 min, about \d+ MB of disk", text)
     assert list(tmp_path.iterdir()) == []
