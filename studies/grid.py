@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from configs.errors import ConfigError
 from configs.train import TrainConfig
 from envs.game_sets import expand_games
 from learners.checkpoint import CheckpointError
-from learners.files import explain
+from learners.files import explain, parse_json, read_bounded
 from learners.run_directory import LOCK, RunDirectory, RunError, provenance
 from learners.run_lock import locked
 
@@ -147,12 +146,8 @@ def holds_anything(directory: Path) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """A table from a file; raises RunError where there is none in it."""
     try:
-        if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
-            raise RunError(f"{path} is damaged: it is no file or too large")
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, RunError):
-            raise
+        values = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
     if not isinstance(values, dict):
         raise RunError(f"{path} is damaged: it is not a table")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from learners.files import parse_json
 from studies.grid import Trial
 from studies.progress import PLAIN_SECONDS
 
@@ -51,7 +51,7 @@ class Follower:
 
 def _metric(text: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(text)
+        line = parse_json(text)
     except ValueError:
         return None
     return line if isinstance(line, dict) and isinstance(line.get("frame"), int) else None

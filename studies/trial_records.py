@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from configs.train import TaskName, TrainConfig
 from envs.atari import published_scores
+from learners.files import parse_json
 from learners.run_directory import RunDirectory, RunError
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
 from studies.statistics import Array, area_under_curve
@@ -184,9 +184,9 @@ def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
                 damaged += len(text) == MAX_LINE_BYTES
                 break
             try:
-                line = json.loads(text)
+                line = parse_json(text)
                 frame = line["frame"]
-            except (ValueError, TypeError, KeyError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 damaged += 1
                 continue
             if type(frame) is not int or not (lines[-1]["frame"] if lines else -1) < frame <= MAX_FRAMES:
