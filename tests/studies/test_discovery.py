@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs.reproduce import ReproduceConfig
-from envs.grid_games import GRIDS, collect_objects
+from envs.grid_games import GRIDS, Grid, collect_objects
 from studies import reproduce_discovery
 from studies.discovery_pictures import position_map
 from studies.discovery_run import AGENTS, agent_config, run_agent
@@ -35,6 +35,22 @@ def test_questions_are_shown_before_and_after():
     fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2)["questions"]
     assert fixed["before"]["cumulant"] == fixed["after"]["cumulant"]
     assert fixed["before"]["answer"] != fixed["after"]["answer"]
+
+
+def test_exact_answers_by_hand():
+    """A corridor 0, 1, 2 in which games begin at 0 or 1, as often, and end at 2: nothing of one game reaches the next."""
+    column = np.array([[1], [2], [2]])
+    nothing = np.zeros((3, 1))
+    ends = np.array([[False], [True], [False]])
+    grid = Grid(
+        column, nothing, ends, np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 1]), np.zeros((3, 2), int), nothing[:, 0], 9
+    )
+    c, g = np.array([0.5, -0.4, 0.8]), np.array([0.9, 0.6, 0.3])
+    follows, came_before = exact_answers(grid, np.ones((3, 1)), c, g)
+    end = c[2] * (1 - g[2])
+    assert np.allclose(follows, [c[1] * (1 - g[1]) + g[1] * end, end, 0.0])
+    halfway = 0.5 * c[1] * (1 - g[0])  # In half of the games 1 is the first state, with nothing before it.
+    assert np.allclose(came_before, [0.0, halfway, c[2] * (1 - g[1]) + g[1] * halfway])
 
 
 @pytest.mark.parametrize("game", GRIDS)
