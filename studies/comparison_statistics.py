@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from studies.statistics import LEVEL, RESAMPLES, Array
+from studies.statistics import LEVEL, RESAMPLES, Array, probability_of_improvement
 
 Scores = Sequence[Array]
 """For each game, the scores of its seeds [..., seeds]."""
@@ -44,8 +44,7 @@ def pooled_interquartile_mean(scores: Scores) -> Array:
 
 def mean_probability_of_improvement(x: Scores, y: Scores) -> Array:
     """How often a run of x beats one of y on the same game, ties counting half, averaged over games."""
-    pairs = [(ours[..., :, None], theirs[..., None, :]) for ours, theirs in zip(x, y, strict=True)]
-    return np.mean([((a > b) + 0.5 * (a == b)).mean((-2, -1)) for a, b in pairs], axis=0)
+    return np.mean([probability_of_improvement(ours, theirs) for ours, theirs in zip(x, y, strict=True)], axis=0)
 
 
 def estimate(statistic: Callable[[Scores], Array], scores: Scores) -> Estimate:

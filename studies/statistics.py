@@ -25,9 +25,10 @@ def mean(sample: Array) -> Array:
     return sample.mean(0)
 
 
-def probability_of_improvement(x: Array, y: Array) -> float:
-    """How often a score of x exceeds one of y, ties counting half (the Mann-Whitney statistic)."""
-    return float(((x[:, None] > y) + 0.5 * (x[:, None] == y)).mean())
+def probability_of_improvement(x: Array, y: Array) -> Array:
+    """How often a score of x exceeds one of y along the last axis, ties counting half (the Mann-Whitney statistic)."""
+    ours, theirs = x[..., :, None], y[..., None, :]
+    return ((ours > theirs) + 0.5 * (ours == theirs)).mean((-2, -1))
 
 
 def area_under_curve(curve: Array) -> Array:
