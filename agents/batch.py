@@ -38,17 +38,6 @@ class Batch:
             return self
         return Batch(**{field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)})
 
-    def column(self, index: int) -> Batch:
-        """The batch of one of its unrolls alone."""
-        beside = slice(index, index + 1)
-        first_axis = ("stack", "core_state", "version")
-        return Batch(
-            **{
-                field.name: getattr(self, field.name)[beside if field.name in first_axis else (slice(None), beside)]
-                for field in fields(self)
-            }
-        )
-
     @property
     def steps(self) -> int:
         """Environment steps in the batch."""

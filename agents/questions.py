@@ -18,7 +18,9 @@ HORIZONS = (2.0, 50.0)
 class QuestionNetwork(nn.Module):
     """Pixels [N, C, H, W] -> cumulants in (-1, 1) and discounts in (0, 1), each [N, d].
 
-    Both are smooth in the parameters: c = 2/pi arctan(z), whose slope falls slowly, and gamma = sigmoid(z).
+    Both are smooth in the parameters: c = 2/pi arctan(z), whose slope falls slowly, and gamma = sigmoid(z). With
+    `standard`, the z of each cumulant is standardised over the N images: the same number in every state would be no question
+    about the states, but it is where the meta-gradient leads otherwise (docs/discovery.md).
 
     Raw images of one game differ little, and so would freshly drawn questions about them: `calibrate` scales the two last
     layers so that over some given images z has the mean and spread it should.
@@ -27,8 +29,9 @@ class QuestionNetwork(nn.Module):
     _centres: Tensor
     calibrated: Tensor
 
-    def __init__(self, torso: str, observation_shape: tuple[int, int, int], num_questions: int):
+    def __init__(self, torso: str, observation_shape: tuple[int, int, int], num_questions: int, standard: bool = True):
         super().__init__()
+        self._standard = standard
         self.torso = Torso(torso, observation_shape)
         self.cumulant = nn.Linear(self.torso.num_features, num_questions)
         self.discount = nn.Linear(self.torso.num_features, num_questions)
@@ -55,4 +58,11 @@ class QuestionNetwork(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         features = self.torso(pixels)
-        return 2 / math.pi * self.cumulant(features).atan(), self.discount(features).sigmoid()
+        z = self.cumulant(features)
+        return 2 / math.pi * (standardised(z) if self._standard else z).atan(), self.discount(features).sigmoid()
+
+
+def standardised(z: Tensor) -> Tensor:
+    """[N, d] with mean 0 and variance 1 over N, or less where it hardly varies."""
+    variance, mean = torch.var_mean(z, 0, correction=0)
+    return (z - mean) / (variance + 1e-4).sqrt()

@@ -95,6 +95,8 @@ class TaskConfig:
     """What the question network sees: the state, or the frames that follow it, within its episode and unroll."""
     question_torso: Literal["shallow", "nature", "deep"] = "shallow"
     """Torso of the question network, which shares nothing with the agent's."""
+    standard_cumulants: bool = True
+    """Standardises what goes into each cumulant over the batch; without it the meta-gradient makes cumulants constant."""
     unit_answers: bool = True
     """Scales each cumulant by one minus the discount beside it, so that all answers lie in (-1, 1) whatever the horizon."""
     answer_lambda: float = 0.9

@@ -15,7 +15,7 @@ from envs.stream import EnvSpec, Games, RawStep
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left: rows and columns."""
-AGENT, GOAL, PUDDLE, FIRST_OBJECT, SECOND_OBJECT, WALL = 255, 200, 120, 160, 90, 45
+AGENT, GOAL, FIRST_OBJECT, PUDDLE, LADEN_AGENT, SECOND_OBJECT, WALL = 255, 200, 160, 120, 110, 90, 45
 """Brightness in pictures."""
 
 
@@ -82,7 +82,7 @@ class GridGames(Games):
 
 FOUR_ROOMS = (
     "###########",
-    "#    #   b#",
+    "#b   #    #",
     "#    #    #",
     "#         #",
     "#    #    #",
@@ -101,7 +101,9 @@ BOTH_LEFT, SECOND_LEFT = 0, 1
 def collect_objects() -> Grid:
     """Four rooms and two objects: `a` brings 0.5, then `b` as much again and the end; before `a`, `b` cannot be picked up.
 
-    Every step costs 0.01. The agent starts anywhere; the objects have their places (after Veeriah et al. 2019).
+    Every step costs 0.01. The agent starts anywhere, in half of the games with `a` in hand, and looks different while it has
+    it: how soon `b` is found should depend on what the agent sees in a picture, not on luck. The objects have their places
+    (after Veeriah et al. 2019).
     """
     plan = np.array([list(row) for row in FOUR_ROOMS])
     free: list[tuple[int, int]] = [(row, column) for row, column in np.argwhere(plan != "#").tolist()]
@@ -130,8 +132,8 @@ def collect_objects() -> Grid:
         pictures[s][places["b"]] = SECOND_OBJECT
         if phase == BOTH_LEFT:
             pictures[s][places["a"]] = FIRST_OBJECT
-        pictures[s][row, column] = AGENT
-    starts = [s for (phase, row, column), s in number.items() if phase == BOTH_LEFT and plan[row, column] == " "]
+        pictures[s][row, column] = AGENT if phase == BOTH_LEFT else LADEN_AGENT
+    starts = [s for (_, row, column), s in number.items() if plan[row, column] == " "]
     return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=80)
 
 
@@ -141,14 +143,15 @@ PUDDLES = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
 """Ends (x, y) of the line in the middle of each puddle,"""
 PUDDLE_RADIUS = 0.1
 """and how far it reaches from there."""
-PUDDLE_STEP_COST, PUDDLE_DEPTH_COST = 0.02, 8.0
+PUDDLE_STEP_COST, PUDDLE_DEPTH_COST = 0.02, 2.0
 
 
 @cache
 def puddleworld() -> Grid:
-    """The unit square with two puddles (Sutton 1996), on a grid and with the costs divided by 50.
+    """The unit square with two puddles (Sutton 1996), on a grid.
 
-    A step costs 0.02, in a puddle 8 times the depth more. The goal is the corner at (1, 1); the agent starts anywhere else.
+    A step costs 0.02, in a puddle twice the depth more: a quarter of Sutton's in proportion, at which agents learn to shun the
+    puddles before they find the goal, and then never find it. The goal is the corner at (1, 1); the agent starts anywhere else.
     """
     side = PUDDLE_SIDE
     states = [(0, row, column) for row in range(side) for column in range(side)]

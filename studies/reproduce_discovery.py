@@ -22,16 +22,19 @@ from studies.experiment import Experiment, Settings
 from studies.statistics import area_under_curve, bootstrap_interval, mean, probability_of_improvement
 
 SETTINGS: Settings = {
-    "frames": {"collect_objects": 500_000, "puddleworld": 500_000},
-    "points": 50,
+    "frames": {"collect_objects": 80_000, "puddleworld": 60_000},
+    "points": 40,
     "common": {
         "unroll": 20,
         "batch_size": 8,
         "learning_rate": 1e-3,
-        "entropy_cost": 0.01,
+        "entropy_cost": 0.02,
         "num_questions": 32,
         "answer_weight": 1.0,
-        "meta_interval": 10,
+        "reward_prediction_weight": 1.0,
+        "reward_prediction_target": "value",
+        "pixel_control_weight": 0.1,
+        "meta_interval": 5,
         "meta_learning_rate": 1e-3,
     },
     "sensitivity_game": "collect_objects",
@@ -39,10 +42,11 @@ SETTINGS: Settings = {
 }
 SENSITIVITIES: dict[str, dict[str, Any]] = {
     "K = 1": {"meta_interval": 1},
-    "K = 5": {"meta_interval": 5},
+    "K = 10": {"meta_interval": 10},
     "8 questions": {"num_questions": 8},
     "128 questions": {"num_questions": 128},
     "first order": {"meta_gradient": "first_order"},
+    "cumulants not standardised": {"standard_cumulants": False},
 }
 DEFAULT_RUNS = 10
 PAIRS = (("gvf", "random_gvf"), ("reverse_gvf", "random_reverse_gvf"))

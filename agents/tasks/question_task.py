@@ -31,7 +31,9 @@ class QuestionTask(AuxiliaryTask):
         self._frames_per_step = spec.frames_per_step
         self._depth = spec.observation_shape[0] // spec.frame_shape[0]
         self._channels = spec.frame_shape[0]
-        self.questions: QuestionNetwork = QuestionNetwork(config.question_torso, spec.observation_shape, config.num_questions)
+        self.questions: QuestionNetwork = QuestionNetwork(
+            config.question_torso, spec.observation_shape, config.num_questions, config.standard_cumulants
+        )
         self.answers = nn.Linear(num_features, config.num_questions)
         orthogonal(self.answers, HEAD_GAIN)
 
@@ -80,14 +82,13 @@ class QuestionTask(AuxiliaryTask):
     def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_questions
 
-        observations = scene.observations[:, :1]
+        observations = scene.observations
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:4]
         pixels = self.questions.torso.centred(observations).requires_grad_()
-        column = scene.batch.column(0)
         with torch.enable_grad():
-            cumulant, discount = self.ask(pixels, column)
-            looks = [torch.autograd.grad(cumulant[..., q].sum(), pixels, retain_graph=True)[0] for q in chosen]
+            cumulant, discount = self.ask(pixels, scene.batch)
+            looks = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
         saliency = torch.stack([look[:, 0, -self._channels :].abs().sum(1) for look in looks])
         saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Single pixels say little.
         return {

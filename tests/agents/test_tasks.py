@@ -227,6 +227,20 @@ def test_fresh_questions_are_spread_over_the_games_images():
     assert ((discount > 0) & (discount < 1)).all()
 
 
+@pytest.mark.parametrize("standard", [True, False])
+def test_no_cumulant_is_a_constant_if_they_are_standardised(standard):
+    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, standard)
+    pixels = random_batch().observations().flatten(0, 1)
+    network.calibrate(pixels)
+    with torch.no_grad():
+        network.cumulant.bias.add_(100)
+        network.cumulant.weight.mul_(100)
+    cumulant, _ = network(pixels)
+    z = (cumulant * torch.pi / 2).tan()
+    assert torch.allclose(z.mean(0), torch.zeros(8), atol=1e-3) == standard
+    assert torch.allclose(z.std(0, correction=0), torch.ones(8), atol=1e-3) == standard
+
+
 def test_relative_error_is_one_for_a_constant():
     target = torch.tensor([[1.0, 10.0], [3.0, 30.0]])
     assert relative_error(target.mean(0) - target, target).item() == pytest.approx(1.0)

@@ -13,6 +13,7 @@ from envs.grid_games import (
     BOTH_LEFT,
     FIRST_OBJECT,
     GRIDS,
+    LADEN_AGENT,
     SECOND_LEFT,
     SECOND_OBJECT,
     WALL,
@@ -43,19 +44,19 @@ def seen(step, scale):
 
 
 def test_fetching_both_objects_in_order():
-    """From beside a, in the lower left corner, to b in the upper right, through two doors."""
+    """From beside a, in the lower left corner, to b in the upper left, through a door."""
     games = GridGames(collect_objects(), 1)
     start_at(games, 9, 2)
     steps = play(games, [LEFT])
     assert steps[0].reward[0] == pytest.approx(0.49)
     assert not steps[0].terminated[0]
     board = seen(steps[0], 4)
-    assert board[9, 1] == AGENT
+    assert board[9, 1] == LADEN_AGENT
     assert FIRST_OBJECT not in board
-    assert board[1, 9] == SECOND_OBJECT
-    way = [UP, *[RIGHT] * 7, *[UP] * 7, RIGHT]  # Row 8 has a door, column 8 another.
+    assert board[1, 1] == SECOND_OBJECT
+    way = [UP, RIGHT, *[UP] * 7, LEFT]  # The door is in column 2.
     steps = play(games, way)
-    assert [step.reward[0] for step in steps[:-1]] == pytest.approx([-0.01] * 15)
+    assert [step.reward[0] for step in steps[:-1]] == pytest.approx([-0.01] * 9)
     assert not any(step.terminated[0] for step in steps[:-1])
     assert steps[-1].terminated[0]
     assert steps[-1].reward[0] == pytest.approx(0.49)
@@ -63,12 +64,12 @@ def test_fetching_both_objects_in_order():
 
 def test_the_second_object_stays_until_the_first_is_fetched():
     games = GridGames(collect_objects(), 1)
-    start_at(games, 2, 9)
-    on_it, beside_it = play(games, [UP, LEFT])
+    start_at(games, 2, 1)
+    on_it, beside_it = play(games, [UP, RIGHT])
     assert not on_it.terminated[0]
     assert on_it.reward[0] == pytest.approx(-0.01)
-    assert seen(beside_it, 4)[1, 9] == SECOND_OBJECT
-    start_at(games, 2, 9, phase=SECOND_LEFT)
+    assert seen(beside_it, 4)[1, 1] == SECOND_OBJECT
+    start_at(games, 2, 1, phase=SECOND_LEFT)
     (step,) = play(games, [UP])
     assert step.terminated[0]
     assert step.reward[0] == pytest.approx(0.49)
@@ -76,10 +77,10 @@ def test_the_second_object_stays_until_the_first_is_fetched():
 
 def test_walls_stop_and_an_empty_place_pays_nothing_again():
     games = GridGames(collect_objects(), 1)
-    start_at(games, 1, 1)
-    steps = play(games, [UP, LEFT, DOWN])
+    start_at(games, 1, 9)
+    steps = play(games, [UP, RIGHT, DOWN])
     boards = [seen(step, 4) for step in steps]
-    assert [np.argwhere(board == AGENT)[0].tolist() for board in boards] == [[1, 1], [1, 1], [2, 1]]
+    assert [np.argwhere(board == AGENT)[0].tolist() for board in boards] == [[1, 9], [1, 9], [2, 9]]
     assert (boards[0] == WALL).sum() == 121 - 68
     start_at(games, 9, 2, phase=SECOND_LEFT)
     (step,) = play(games, [LEFT])
@@ -88,11 +89,11 @@ def test_walls_stop_and_an_empty_place_pays_nothing_again():
 
 def test_a_game_is_cut_off_at_its_limit_but_not_when_it_ends_there():
     games = GridGames(collect_objects(), 1)
-    start_at(games, 1, 1)
+    start_at(games, 1, 9)
     steps = play(games, [UP] * 80)
     assert [step.truncated[0] for step in steps] == [False] * 79 + [True]
-    start_at(games, 2, 9, phase=SECOND_LEFT)
-    steps = play(games, [RIGHT] * 79 + [UP])
+    start_at(games, 2, 1, phase=SECOND_LEFT)
+    steps = play(games, [LEFT] * 79 + [UP])
     assert steps[-1].terminated[0]
     assert not steps[-1].truncated[0]
 
@@ -105,7 +106,7 @@ def test_the_puddle_by_hand():
     games = GridGames(puddleworld(), 1)
     start_at(games, 4, 0)
     steps = play(games, [UP, UP, RIGHT])
-    assert [step.reward[0] for step in steps] == pytest.approx([-0.02, -0.02 - 8 * 0.05, -0.02 - 8 * 0.1])
+    assert [step.reward[0] for step in steps] == pytest.approx([-0.02, -0.02 - 2 * 0.05, -0.02 - 2 * 0.1])
     start_at(games, 0, 8)
     (step,) = play(games, [RIGHT])
     assert step.terminated[0]
@@ -134,10 +135,10 @@ def test_value_iteration_finds_what_a_greedy_player_gets(name):
 
 
 def test_the_best_scores_by_hand():
-    """From the cell right of a: 1 step to a, then 8 rows up and 8 columns right to b."""
+    """From the cell right of a: 1 step to a, then 8 rows up to b, with a step aside to the door and one back."""
     grid = collect_objects()
     here = (grid.cells == (9, 2)).all(-1) & (grid.phases == BOTH_LEFT)
-    assert grid.optimal_values()[here][0] == pytest.approx(1 - 0.01 * 17)
+    assert grid.optimal_values()[here][0] == pytest.approx(1 - 0.01 * 11)
     dry = (puddleworld().cells == (5, 9)).all(-1)  # Five steps up the dry right side.
     assert puddleworld().optimal_values()[dry][0] == pytest.approx(-0.02 * 5)
 
