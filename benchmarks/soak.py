@@ -4,7 +4,8 @@
 
 writes OUT.json and OUT.png. Watched are the resident memory of the learner, of all actors, of Ray's servers and of the
 object store (the shared memory that the raylet has touched), and the file descriptors and threads of learner and actors. The
-first part of the run is warm-up; of the rest, the mean of the last quarter is compared with that of the first.
+first part of the run is warm-up; of the rest, the mean of the last quarter is compared with that of the first. Further flags
+are those of `launch.py train`; with --run-dir the run is kept.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def watch(arguments: argparse.Namespace, run_dir: Path) -> list[dict[str, float]
     command = [
         sys.executable, str(ROOT / "launch.py"), "train", "--game", arguments.game, "--task", arguments.task,
         "--run-dir", str(run_dir), "--frames", str(arguments.frames), "--log-frames", str(max(1, arguments.frames // 500)),
-        "--eval-episodes", "0",
+        "--eval-episodes", "0", *arguments.flags,
     ]  # fmt: skip
     samples = []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -125,13 +126,14 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=3_000_000)
     parser.add_argument("--seconds", type=float, default=2.0, help="between two looks")
     parser.add_argument("--out", type=Path, required=True, help="where to write, without .json and .png")
-    arguments = parser.parse_args()
+    parser.add_argument("--run-dir", type=Path, help="where to keep the run; by default it is thrown away")
+    arguments, arguments.flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as directory:
-        samples = watch(arguments, Path(directory) / "run")
+        samples = watch(arguments, arguments.run_dir or Path(directory) / "run")
     drift = judge(samples)
     flat = max(drift.values()) < LIMIT
     record = {"game": arguments.game, "task": arguments.task, "frames": arguments.frames, "limit": LIMIT, "warm_up": WARM_UP,
-              "flat": flat, "drift": drift, "samples": samples}  # fmt: skip
+              "flags": arguments.flags, "flat": flat, "drift": drift, "samples": samples}  # fmt: skip
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.with_suffix(".json").write_text(json.dumps(record) + "\n")
     draw(samples, drift, f"{arguments.game}, {arguments.task}, {arguments.frames:,} frames", arguments.out.with_suffix(".png"))
