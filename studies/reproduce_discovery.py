@@ -31,7 +31,7 @@ SETTINGS: Settings = {
         "entropy_cost": 0.02,
         "num_questions": 32,
         "answer_weight": 1.0,
-        "reward_prediction_weight": 1.0,
+        "reward_prediction_weight": 10.0,
         "reward_prediction_target": "value",
         "pixel_control_weight": 0.1,
         "meta_interval": 5,
