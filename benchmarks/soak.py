@@ -3,7 +3,7 @@
     python benchmarks/soak.py --frames 3_000_000 --task reverse_gvf --out docs/soak-reverse_gvf
 
 writes OUT.json and OUT.png. Watched are the resident memory of the learner, of all actors, of Ray's servers and of the
-object store (the shared memory that the raylet has touched), and the file descriptors and threads of learner and actors. The
+object store (the pages that its file in shared memory has), and the file descriptors and threads of learner and actors. The
 first part of the run is warm-up; of the rest, the mean of the last quarter is compared with that of the first. Further flags
 are those of `launch.py train`; with --run-dir the run is kept.
 """
@@ -40,11 +40,12 @@ def sample(learner: psutil.Process) -> dict[str, float]:
     raylets = [process for process in children if process.name() == "raylet"]
     servers = [process for process in children if process not in actors]
     shared = sum(map(touched_shared_memory, raylets))
+    store = sum(map(object_store_bytes, raylets))
     return {
         "learner_mb": learner.memory_info().rss / MEGABYTE,
         "actors_mb": sum(process.memory_info().rss for process in actors) / MEGABYTE,
         "servers_mb": (sum(process.memory_info().rss for process in servers) - shared) / MEGABYTE,
-        "object_store_mb": shared / MEGABYTE,
+        "object_store_mb": store / MEGABYTE,
         "learner_fds": learner.num_fds(),
         "learner_threads": learner.num_threads(),
         "actors_fds": sum(process.num_fds() for process in actors),
@@ -56,6 +57,12 @@ def touched_shared_memory(process: psutil.Process) -> int:
     """Bytes; Linux alone tells them apart from mapped files."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssShmem:")))
+
+
+def object_store_bytes(raylet: psutil.Process) -> int:
+    """What all processes together have written into the store: its file has no name any more, but the raylet holds it open."""
+    held = [path for path in Path(f"/proc/{raylet.pid}/fd").iterdir() if "/plasma" in str(path.readlink())]
+    return sum(512 * path.stat().st_blocks for path in held)
 
 
 def frames_so_far(run_dir: Path) -> int:
@@ -87,7 +94,7 @@ def watch(arguments: argparse.Namespace, run_dir: Path) -> list[dict[str, float]
         process.wait()
     if process.returncode:
         sys.exit(f"the run ended with exit code {process.returncode}")
-    return samples[:-1]  # The last look may have met the run on its way out.
+    return [look for look in samples[:-1] if look["actors_mb"]]  # Without actors it is on its way out.
 
 
 def judge(samples: list[dict[str, float]]) -> dict[str, float]:
