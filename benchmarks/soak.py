@@ -116,7 +116,7 @@ def draw(samples: list[dict[str, float]], drift: dict[str, float], title: str, p
     for axis, name in zip(axes, MEMORY, strict=False):
         axis.plot(frames, [look[name] for look in samples])
         axis.set_ylabel(name)
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.15 * max(look[name] for look in samples))
         axis.set_title(f"drift {drift[name]:+.2%}", fontsize="small", loc="right")
     for name in COUNTS:
         axes[-1].plot(frames, [look[name] for look in samples], label=f"{name} ({drift[name]:+.2%})")

@@ -50,6 +50,9 @@ class LearnerConfig:
     """Rewards are clipped to plus or minus this for learning; 0 leaves them raw. Logged scores are always raw."""
     learning_rate: float = 6e-4
     """At the first frame; falls linearly to 0 at the last."""
+    warm_up_updates: int = 0
+    """Updates over which the learning rate first rises from 0: RMSProp's first steps, made before its second moment knows how
+    large gradients are, can be ten times too large."""
     rmsprop_decay: float = 0.99
     """Decay of RMSProp's second moment."""
     rmsprop_eps: float = 1e-4

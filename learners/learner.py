@@ -16,7 +16,7 @@ from envs.stream import EnvSpec
 from learners.losses import explained_variance
 from learners.meta_learner import MetaLearner
 from learners.objective import Evaluation, Network, Objective
-from learners.optimiser import NonFiniteError, RMSPropConstants, annealed, global_norm, rmsprop_step
+from learners.optimiser import NonFiniteError, RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
 
 ROUNDING = 1e-4
 """What rounding alone can add to an importance weight of 1."""
@@ -54,6 +54,7 @@ class Learner:
         """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
         batch = batch.to(self.device)
         learning_rate = annealed(self._config.learning_rate, self.frame, self._total_frames)
+        learning_rate = warmed_up(learning_rate, self.version, self._config.warm_up_updates)
         if self._meta is None:
             evaluation = self._objective.begin(self._parameters, batch, differentiable=False)
             with torch.no_grad():

@@ -91,3 +91,12 @@ def rmsprop_adjoint(
 def annealed(learning_rate: float, frame: int, total_frames: int) -> float:
     """Linearly from `learning_rate` at frame 0 to 0 at `total_frames`."""
     return learning_rate * max(0.0, 1.0 - frame / total_frames)
+
+
+def warmed_up(learning_rate: float, update: int, updates: int) -> float:
+    """Linearly from nothing to `learning_rate` at the last of the first `updates`; `update` counts from 0.
+
+    RMSProp's second moment begins with a guess. Where gradients are larger than it says, the n-th step is 1/sqrt(1 - decay^n)
+    times the learning rate: ten times at the first update, 1.3 times at the hundredth, when decay is 0.99.
+    """
+    return learning_rate * min(1.0, (update + 1) / max(1, updates))

@@ -28,6 +28,7 @@ SETTINGS: Settings = {
         "unroll": 20,
         "batch_size": 8,
         "learning_rate": 1e-3,
+        "warm_up_updates": 100,
         "entropy_cost": 0.02,
         "num_questions": 32,
         "answer_weight": 1.0,

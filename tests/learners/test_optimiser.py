@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step
+from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
 
 
 @pytest.mark.parametrize("clip_norm", [1000.0, 2.0])
@@ -28,3 +28,8 @@ def test_a_zero_gradient_is_harmless():
 
 def test_learning_rate_falls_linearly_to_zero():
     assert [annealed(8.0, frame, 100) for frame in (0, 25, 50, 100, 120)] == [8.0, 6.0, 4.0, 0.0, 0.0]
+
+
+def test_learning_rate_first_rises():
+    assert [warmed_up(8.0, update, 4) for update in (0, 1, 3, 4, 100)] == [2.0, 4.0, 8.0, 8.0, 8.0]
+    assert warmed_up(8.0, 0, 0) == 8.0
