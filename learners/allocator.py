@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
@@ -13,9 +14,16 @@ ONE_GIGABYTE = 1 << 30
 
 def keep_freed_memory() -> None:
     """Tells glibc to reuse large blocks instead of returning each to the system; does nothing where there is no glibc."""
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt := _glibc("mallopt"):
         mallopt(M_TRIM_THRESHOLD, NEVER)
         mallopt(M_MMAP_THRESHOLD, ONE_GIGABYTE)
+
+
+def release_freed_memory() -> None:
+    """Returns everything free to the system, once: what is kept splinters over hours, and more of it is touched than needed."""
+    if malloc_trim := _glibc("malloc_trim"):
+        malloc_trim(0)
+
+
+def _glibc(function: str) -> Any:
+    return getattr(ctypes.CDLL(None), function, None) if sys.platform.startswith("linux") else None

@@ -25,7 +25,7 @@ from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from configs.train import TrainConfig
 from envs.stream import GameError
-from learners.allocator import keep_freed_memory
+from learners.allocator import keep_freed_memory, release_freed_memory
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.files import explain
 from learners.learner import Learner, choose_device
@@ -215,6 +215,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
             progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
             if time.monotonic() >= next_save:
                 saved = run.save_or_warn(writer)
+                release_freed_memory()
                 next_save = time.monotonic() + (save_seconds if saved else min(save_seconds, RETRY_SECONDS))
         writer.pictures(learner.frame, learner.pictures())
     except StopRequested:
