@@ -18,7 +18,7 @@ class Unroll(NamedTuple):
     observations: Tensor
     """[T + 1, B, S * C, H, W] uint8"""
     pixels: Tensor
-    """The same, centred: what torsos work on."""
+    """The same as `Agent.see` shows them: what torsos work on."""
     features: Tensor
     """[T + 1, B, F], of the torso: what the auxiliary heads see."""
     logits: Tensor
@@ -30,8 +30,13 @@ class Unroll(NamedTuple):
 class Agent(nn.Module):
     """Torso and heads; with `core_size` an LSTM stands between them."""
 
+    background: Tensor
+    """[C, H, W], the mean frame of the first batch; 0 before."""
+
     def __init__(self, spec: EnvSpec, torso: str, core_size: int = 0):
         super().__init__()
+        self._stack = spec.stack
+        self.register_buffer("background", torch.zeros(spec.frame_shape))
         self.torso = Torso(torso, spec.observation_shape)
         self.core_size = core_size
         self.core = nn.LSTMCell(self.torso.num_features, core_size) if core_size else None
@@ -47,14 +52,29 @@ class Agent(nn.Module):
         """[B, R]: the LSTM's hidden and cell state side by side, R = 0 without one."""
         return torch.zeros(batch_size, 2 * self.core_size)
 
+    def learn_background(self, frames: Tensor) -> None:
+        """Takes what `frames` [T, B, C, H, W] have in common for what every frame has."""
+        self.background.copy_(frames.to(self.background.dtype).mean((0, 1)))
+
+    def see(self, observations: Tensor) -> Tensor:
+        """Bytes [..., S * C, H, W] minus the background, and minus the mean brightness of what that leaves.
+
+        A game's images are mostly the same. What never changes tells states not apart, but it makes up most of what a network
+        computes: each step of the optimiser then moves all its responses together, filters die by the dozen, and the few
+        pixels of a ball are learnt last. Every eighth row and column tells the mean brightness well enough.
+        """
+        channels_last = self.background.repeat(self._stack, 1, 1).movedim(0, -1).contiguous().movedim(-1, 0)
+        pixels = observations.to(self.background.dtype).sub_(channels_last)
+        return pixels.sub_(pixels[..., ::8, ::8].mean((-3, -2, -1), keepdim=True))
+
     def act(self, observations: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [N, A] and the next state [N, R] for observations [N, S * C, H, W]; `first` [N] clears the state."""
-        features, state = self._recur(self.torso(observations), first, state)
+        features, state = self._recur(self.torso(self.see(observations)), first, state)
         return self.policy(features), state
 
     def unroll(self, batch: Batch) -> Unroll:
         observations = batch.observations()
-        pixels = self.torso.centred(observations)
+        pixels = self.see(observations)
         features = self.torso(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.core is None:
             core_features = features
@@ -75,16 +95,16 @@ class Agent(nn.Module):
 
 
 def flat_weights(module: nn.Module) -> Tensor:
-    """A copy of all parameters in one vector: one object to publish, whatever the network."""
-    return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).cpu()
+    """A copy of all parameters and buffers in one vector: one object to publish, whatever the network."""
+    return torch.cat([value.reshape(-1) for value in module.state_dict().values()]).cpu()
 
 
 def load_flat_weights(module: nn.Module, flat: Tensor) -> None:
     """Writes a vector made by `flat_weights` back into a module of the same architecture."""
     offset = 0
-    for parameter in module.parameters():
-        size = parameter.numel()
-        parameter.detach().copy_(flat[offset : offset + size].view(parameter.shape))
+    for value in module.state_dict().values():
+        size = value.numel()
+        value.copy_(flat[offset : offset + size].view(value.shape))
         offset += size
     if offset != flat.numel():
         raise ValueError(f"{flat.numel()} weights were given to a network of {offset}")

@@ -73,7 +73,7 @@ TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
 
 
 class Torso(nn.Module):
-    """Stacked frames [N, C, H, W], as bytes or already `centred` -> features [N, F]; `shallow`, `nature` or `deep`."""
+    """Stacked frames [N, C, H, W] as `Agent.see` shows them -> features [N, F]; `shallow`, `nature` or `deep`."""
 
     def __init__(self, name: str, observation_shape: tuple[int, int, int]):
         super().__init__()
@@ -88,16 +88,4 @@ class Torso(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if not pixels.is_floating_point():
-            pixels = self.centred(pixels)
         return self.relu(self.linear(self.convs(pixels).flatten(1)))
-
-    def centred(self, pixels: Tensor) -> Tensor:
-        """Bytes [..., C, H, W] minus each image's own mean brightness, which every eighth row and column tells well enough.
-
-        A game's images are mostly background. If that is not near 0, each step of the optimiser moves all responses of a filter
-        by the same amount, and filters die by the dozen.
-        """
-        dtype = self.linear.weight.dtype
-        mean = pixels[..., ::8, ::8].to(dtype).mean((-3, -2, -1), keepdim=True)
-        return pixels.to(dtype).sub_(mean)

@@ -53,6 +53,8 @@ class Learner:
     def step(self, batch: Batch) -> dict[str, float]:
         """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
         batch = batch.to(self.device)
+        if self.version == 0:
+            self.agent.learn_background(batch.frames)
         learning_rate = annealed(self._config.learning_rate, self.frame, self._total_frames)
         learning_rate = warmed_up(learning_rate, self.version, self._config.warm_up_updates)
         if self._meta is None:
@@ -83,7 +85,10 @@ class Learner:
 
     def pictures(self) -> dict[str, np.ndarray]:
         """What the task is about, on the last batch: images [H, W, 3]."""
-        return self.task.pictures(*self._scene) if self._scene else {}
+        if self._scene is None:
+            return {}
+        prediction, scene = self._scene
+        return self.task.pictures(prediction, self.agent.see(scene.observations), scene)
 
     def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
         config, batch, main = self._config, evaluation.batch, evaluation.main
@@ -121,6 +126,7 @@ class Learner:
     def _fixed_state(self) -> dict[str, Tensor]:
         """The part of the state whose names and shapes the config decides."""
         state = {f"parameter.{name}": p.detach() for name, p in zip(self._names, self._parameters, strict=True)}
+        state["parameter.agent.background"] = self.agent.background
         state |= {f"moment.{name}": moment for name, moment in zip(self._names, self._moments, strict=True)}
         if self.task.questions is not None:
             state |= {f"question.{name}": value for name, value in self.task.questions.state_dict().items()}

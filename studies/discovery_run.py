@@ -94,9 +94,9 @@ def question_maps(learner: Learner, game: str) -> Maps | None:
     task, agent = learner.task, learner.agent
     if task.questions is None:
         return None
-    pictures = torch.from_numpy(GRIDS[game]().pictures)
-    cumulant, discount = task.questions(pictures)
-    features = agent.torso(pictures)
+    pixels = agent.see(torch.from_numpy(GRIDS[game]().pictures))
+    cumulant, discount = task.questions(pixels)
+    features = agent.torso(pixels)
     policy = agent.policy(features).double().softmax(-1)
     return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
 

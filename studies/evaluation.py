@@ -67,8 +67,8 @@ def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
     except RuntimeError as error:
         raise CheckpointError(f"the checkpoint is of another network: {str(error).splitlines()[-1].strip()}") from None
-    for name, parameter in agent.named_parameters():
-        if not parameter.isfinite().all():
+    for name, value in agent.state_dict().items():
+        if not value.isfinite().all():
             raise CheckpointError(f"the checkpoint's {name} is not finite")
     return agent
 

@@ -70,9 +70,9 @@ class AuxiliaryTask(nn.Module, ABC):
         """
 
     def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, ...]:
-        """The outputs of the question network, if there is one, for centred pixels [T + 1, B, S * C, H, W]."""
+        """The outputs of the question network, if there is one, for `pixels` [T + 1, B, S * C, H, W] from `Agent.see`."""
         return ()
 
-    def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
-        """Images [H, W, 3] uint8 that show what the task is about."""
+    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+        """Images [H, W, 3] uint8 that show what the task is about; `pixels` are the observations as networks see them."""
         return {}

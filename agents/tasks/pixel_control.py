@@ -70,7 +70,7 @@ class PixelControl(AuxiliaryTask):
         }
         return TaskLoss(0.5 * ((taken - target) ** 2).sum((-2, -1)), batch.valid, metrics)
 
-    def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_maps
 
         reward = pixel_changes(scene.observations, self._channels)

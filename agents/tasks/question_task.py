@@ -79,13 +79,13 @@ class QuestionTask(AuxiliaryTask):
         }
         return TaskLoss(0.5 * (error**2).sum(-1) / error.shape[-1] ** 0.5, mask, metrics, histograms)
 
-    def pictures(self, prediction: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_questions
 
         observations = scene.observations
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:4]
-        pixels = self.questions.torso.centred(observations).requires_grad_()
+        pixels = pixels.detach().requires_grad_()
         with torch.enable_grad():
             cumulant, discount = self.ask(pixels, scene.batch)
             looks = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]

@@ -77,13 +77,39 @@ def test_a_first_observation_forgets_the_recurrent_state():
 
 @pytest.mark.parametrize("name", TORSOS)
 @pytest.mark.parametrize("size", [40, 84])
-def test_torsos_take_bytes_and_tell_states_apart(name, size):
+def test_torsos_tell_states_apart(name, size):
     torch.manual_seed(0)
     torso = Torso(name, (4, size, size))
-    pixels = torch.randint(0, 256, (16, 4, size, size), dtype=torch.uint8)
-    features = torso(pixels)
+    features = torso(torch.randint(-128, 128, (16, 4, size, size)).float())
     assert features.shape == (16, torso.num_features)
     assert features.std(0).mean() > 0.01
+
+
+def test_what_never_changes_is_not_seen():
+    """A bright scene with one moving pixel: only the pixel is left, and a change of light alone leaves nothing."""
+    spec = EnvSpec(3, (1, 16, 16), stack=2, frames_per_step=1)
+    agent = Agent(spec, "deep")
+    scene = torch.randint(0, 200, (1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    agent.learn_background(scene.expand(3, 2, 1, 16, 16))
+    observation = scene.repeat(2, 1, 1)
+    assert agent.see(observation).abs().max() < 1e-4
+    assert agent.see(observation + 50).abs().max() < 1e-4
+    observation[1, 3, 5] += 40  # Not among the rows and columns that tell the mean brightness.
+    seen = agent.see(observation)
+    assert seen[1, 3, 5] == pytest.approx(40, abs=1e-4)
+    assert (seen.abs() > 1e-4).sum() == 1
+
+
+def test_the_background_is_the_mean_of_the_frames_whatever_their_order():
+    spec = EnvSpec(3, (3, 40, 40), stack=2, frames_per_step=1)
+    agent, batch = Agent(spec, "shallow"), random_batch(spec)
+    agent.learn_background(batch.frames)
+    expected = batch.frames.double().flatten(0, 1).mean(0)
+    assert torch.allclose(agent.background.double(), expected, atol=1e-3)
+    observations = batch.observations()
+    shifted = observations.double() - expected.repeat(2, 1, 1)
+    expected_pixels = shifted - shifted[..., ::8, ::8].mean((-3, -2, -1), keepdim=True)
+    assert torch.allclose(agent.see(observations).double(), expected_pixels, atol=1e-3)
 
 
 def test_published_shapes_of_the_torsos():
@@ -104,8 +130,9 @@ def test_the_first_policy_is_nearly_uniform():
 
 def test_flat_weights_go_there_and_back():
     source, target = Agent(SPEC, "shallow", 8), Agent(SPEC, "shallow", 8)
+    source.learn_background(random_batch().frames)
     load_flat_weights(target, flat_weights(source))
-    for ours, theirs in zip(source.parameters(), target.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for name, value in target.state_dict().items():
+        assert torch.equal(value, source.state_dict()[name]), name
     with pytest.raises(ValueError, match="weights were given"):
         load_flat_weights(Agent(SPEC, "shallow"), flat_weights(source))

@@ -193,15 +193,15 @@ def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda
     rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.02, total_iters=250)
     for _ in range(250):
         batch = chain.batch()
-        prediction = task.predict(agent.unroll(batch).features)
-        observations = batch.observations()
-        scene = Scene(batch, observations, task.ask(observations, batch))
+        unroll = agent.unroll(batch)
+        prediction = task.predict(unroll.features)
+        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
         result = task.loss(prediction, prediction.detach(), scene)
         optimiser.zero_grad()
         (result.loss * result.mask).mean().backward()
         optimiser.step()
         rate.step()
-    found = task.predict(agent.torso(chain.pictures)[:, None])[:, 0, 0]
+    found = task.predict(agent.torso(agent.see(chain.pictures))[:, None])[:, 0, 0]
     expected = getattr(chain, name)().float()
     assert (expected.max() - expected.min()) > 0.15
     assert torch.allclose(found, expected, atol=0.06)
@@ -214,9 +214,14 @@ def test_looking_ahead_stays_within_the_episode_and_the_unroll():
     assert look_ahead(observations, batch, depth=1)[:, 0].tolist() == [1, 2, 2, 4, 5, 5]
 
 
+def random_pixels():
+    """[N, S * C, H, W] as an agent sees them."""
+    return Agent(SPEC, "shallow").unroll(random_batch()).pixels.flatten(0, 1)
+
+
 def test_fresh_questions_are_spread_over_the_games_images():
     network = QuestionNetwork("shallow", SPEC.observation_shape, 8)
-    pixels = random_batch().observations().flatten(0, 1)
+    pixels = random_pixels()
     network.calibrate(pixels)
     cumulant, discount = network(pixels)
     assert (cumulant.std(0) > 0.2).all()
@@ -230,7 +235,7 @@ def test_fresh_questions_are_spread_over_the_games_images():
 @pytest.mark.parametrize("standard", [True, False])
 def test_no_cumulant_is_a_constant_if_they_are_standardised(standard):
     network = QuestionNetwork("shallow", SPEC.observation_shape, 8, standard)
-    pixels = random_batch().observations().flatten(0, 1)
+    pixels = random_pixels()
     network.calibrate(pixels)
     with torch.no_grad():
         network.cumulant.bias.add_(100)
@@ -311,12 +316,13 @@ def test_pictures_are_images(name):
     batch = random_batch()
     agent = Agent(SPEC, "shallow")
     task = TASKS[name].build(TaskConfig(num_questions=3), SPEC, agent.torso.num_features)
-    observations = batch.observations()
     with torch.no_grad():
-        prediction = task.predict(agent.torso(observations.flatten(0, 1)).unflatten(0, (7, 2)))
-        scene = Scene(batch, observations, task.ask(observations, batch))
-    for image in task.pictures(prediction, scene).values():
+        unroll = agent.unroll(batch)
+        prediction = task.predict(unroll.features)
+        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
+    images = task.pictures(prediction, unroll.pixels, scene)
+    for image in images.values():
         assert image.ndim == 3
         assert image.shape[2] == 3
         assert image.std() > 0
-    assert bool(task.pictures(prediction, scene)) == (name != "reward_prediction")
+    assert bool(images) == (name != "reward_prediction")

@@ -47,6 +47,7 @@ def test_weights_after_one_step_equal_the_hand_written_update(make_config, clip_
     valid[3, 1] = False
     batch = random_batch(valid=valid)
     learner.frame = reference.frame = 2400
+    reference.agent.learn_background(batch.frames)
     loss = literal_loss(reference, batch, config.learner)
     parameters = list(reference.agent.parameters())
     gradients = torch.autograd.grad(loss, parameters)
@@ -101,13 +102,25 @@ def test_ignored_steps_teach_nothing(make_config):
 
 def test_nan_stops_before_the_update_and_names_the_culprit(make_config):
     learner = Learner(make_config(batch_size=2, unroll=6), SPEC)
+    learner.step(random_batch())
     before = learner.weights()
-    batch = random_batch()
+    batch = random_batch(seed=1)
     batch.reward[0, 0] = math.nan
-    with pytest.raises(NonFiniteError, match=r"the policy loss is nan at update 1, frame 0"):
+    with pytest.raises(NonFiniteError, match=r"the policy loss is nan at update 2, frame 48"):
         learner.step(batch)
     assert torch.equal(learner.weights(), before)
-    assert learner.version == 0
+    assert learner.version == 1
+
+
+def test_the_background_is_that_of_the_first_batch(make_config):
+    learner = Learner(make_config(batch_size=2, unroll=6), SPEC)
+    first = random_batch()
+    for batch in (first, random_batch(seed=1)):
+        learner.step(batch)
+    assert torch.allclose(learner.agent.background, first.frames.float().mean((0, 1)))
+    other = Learner(make_config(batch_size=2, unroll=6), SPEC)
+    other.load_state_dict(learner.state_dict())
+    assert torch.equal(other.agent.background, learner.agent.background)
 
 
 def test_state_goes_there_and_back_and_refuses_another_network(make_config):

@@ -64,7 +64,7 @@ class Laboratory:
         unroll, prediction = self.outputs(alias, batch)
         fixed, fixed_prediction = self.outputs(theta, batch)
         main = self.main_loss(unroll, fixed, batch)
-        questions = self.task.ask(batch.observations(), batch)
+        questions = self.task.ask(unroll.pixels, batch)
         auxiliary = self.task.loss(prediction, fixed_prediction, Scene(batch, batch.observations(), questions))
         side = self.task.weight * (auxiliary.loss * auxiliary.mask).sum()
         find = lambda loss: torch.autograd.grad(  # noqa: E731
