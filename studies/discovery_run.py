@@ -45,8 +45,8 @@ def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[s
     )
 
 
-def run_agent(config: TrainConfig, points: int) -> dict[str, Any]:
-    """The mean score of the games that ended in each of `points` equal stretches of frames, and the questions as maps."""
+def run_agent(config: TrainConfig, points: int, maps: bool = False) -> dict[str, Any]:
+    """The mean score of the games that ended in each of `points` equal stretches of frames; if asked, the questions as maps."""
     torch.set_num_threads(1)
     pool = SerialPool(config)
     learner = Learner(config, pool.spec)
@@ -57,18 +57,17 @@ def run_agent(config: TrainConfig, points: int) -> dict[str, Any]:
     while learner.frame < config.run.frames:
         batch = pool.next_batch()
         learner.step(batch)
-        if before is None:  # The first batch calibrates the questions.
+        if maps and before is None:  # The first batch calibrates the questions.
             before = question_maps(learner, config.env.game)
         pool.publish(learner.weights(), learner.version)
         stretch = min(points - 1, (learner.frame - 1) * points // config.run.frames)
         scores[stretch] += [episode.score for episode in pool.report().episodes]
     pool.close()
     moved = float((torso_weights(learner.agent) - torso).norm() / torso.norm())
-    return {
-        "scores": _filled([float(np.mean(s)) if s else None for s in scores]),
-        "torso_moved": moved,
-        "questions": shown_questions(before, question_maps(learner, config.env.game), config.env.game),
-    }
+    found = {"scores": _filled([float(np.mean(s)) if s else None for s in scores]), "torso_moved": moved}
+    if before is not None:
+        found["questions"] = shown_questions(before, question_maps(learner, config.env.game), config.env.game)
+    return found
 
 
 def _filled(curve: list[float | None]) -> list[float]:
@@ -89,11 +88,10 @@ Maps = dict[str, torch.Tensor]
 
 
 @torch.inference_mode()
-def question_maps(learner: Learner, game: str) -> Maps | None:
+def question_maps(learner: Learner, game: str) -> Maps:
     """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
     task, agent = learner.task, learner.agent
-    if task.questions is None:
-        return None
+    assert task.questions is not None
     pixels = agent.see(torch.from_numpy(GRIDS[game]().pictures))
     cumulant, discount = task.questions(pixels)
     features = agent.torso(pixels)
@@ -101,13 +99,11 @@ def question_maps(learner: Learner, game: str) -> Maps | None:
     return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
 
 
-def shown_questions(before: Maps | None, after: Maps | None, game: str) -> dict[str, Any] | None:
+def shown_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:
     """The four questions whose answers come to differ most between states, before and after training.
 
     With the latter come the exact answers in both directions, under the policy that was learnt.
     """
-    if before is None or after is None:
-        return None
     chosen = after["answer"].var(0).argsort(descending=True)[:SHOWN]
     maps: dict[str, dict[str, Any]] = {
         when: {name: found[name][:, chosen].double().numpy() for name in ("cumulant", "discount", "answer")}

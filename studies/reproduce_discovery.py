@@ -62,6 +62,11 @@ class Cell:
     variant: str = ""
     changes: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def shows_questions(self) -> bool:
+        """Whether the first seed's questions are drawn."""
+        return self.agent in ("gvf", "reverse_gvf") and not self.variant
+
 
 def cells() -> list[Cell]:
     main = [Cell(game, agent) for game in SETTINGS["frames"] for agent in AGENTS]
@@ -82,7 +87,7 @@ def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
     }
     draw_curves(curves, experiment.out / "figure.png")
     for i, cell in enumerate(grid):
-        if cell.agent in ("gvf", "reverse_gvf") and not cell.variant:
+        if cell.shows_questions:
             title, asked = f"{cell.agent} on {cell.game}", data[i]["questions"]
             for kind, rows in (("questions", QUESTIONS), ("both_ways", BOTH_WAYS)):
                 draw_maps(cell.game, title, asked, rows, experiment.out / f"{kind}_{cell.game}_{cell.agent}.png")
@@ -100,7 +105,7 @@ def run_cells(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]
         cell = Cell(**settings["cells"][index])
         chosen = settings["common"] | cell.changes
         config = agent_config(cell.game, cell.agent, settings["seed"] + seed + 1, settings["frames"][cell.game], chosen)
-        found.append(run_agent(config, settings["points"]))
+        found.append(run_agent(config, settings["points"], maps=seed == 0 and cell.shows_questions))
     return found
 
 

@@ -1,5 +1,6 @@
 """The discovery study in short form, and what it rests on: stopped gradients stop, an untrained torso stays untrained."""
 
+import dataclasses
 import itertools
 import json
 
@@ -27,36 +28,54 @@ def test_what_moves_the_torso(agent):
 
 
 def test_questions_are_shown_before_and_after():
-    made = run_agent(agent_config("collect_objects", "reverse_gvf", 1, 400, SMALL | {"meta_learning_rate": 0.01}), 2)
+    made = run_agent(agent_config("collect_objects", "reverse_gvf", 1, 400, SMALL | {"meta_learning_rate": 0.01}), 2, maps=True)
     before, after = made["questions"]["before"], made["questions"]["after"]
     assert np.array(after["cumulant"]).shape == (len(collect_objects().cells), 4)
     assert 0 <= np.array(after["discount"]).min() <= np.array(after["discount"]).max() <= 1
     assert not np.allclose(before["cumulant"], after["cumulant"])
-    fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2)["questions"]
+    fixed = run_agent(agent_config("collect_objects", "random_reverse_gvf", 1, 400, SMALL), 2, maps=True)["questions"]
     assert fixed["before"]["cumulant"] == fixed["after"]["cumulant"]
     assert fixed["before"]["answer"] != fixed["after"]["answer"]
 
 
-def test_exact_answers_by_hand():
-    """A corridor 0, 1, 2 in which games begin at 0 or 1, as often, and end at 2: nothing of one game reaches the next."""
+NO_LIMIT = 10**12
+
+
+@pytest.mark.parametrize(("limit", "moved_to_1"), [(NO_LIMIT, 1 / 2), (2, 1 / 3)])
+def test_exact_answers_by_hand(limit, moved_to_1):
+    """A corridor 0, 1, 2 in which games begin at 0 or 1, as often, and end at 2: nothing of one game reaches the next.
+
+    Without a limit half of the visits to 1 come from 0, the others open a game. If every second step is cut off,
+    d(0) = (d(0) + d(1))/4 + d(2)/2 and d(2) = d(1)/2, so d(0) = 2/3 d(1), and half of that moves to 1.
+    """
     column = np.array([[1], [2], [2]])
     nothing = np.zeros((3, 1))
     ends = np.array([[False], [True], [False]])
     grid = Grid(
-        column, nothing, ends, np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 1]), np.zeros((3, 2), int), nothing[:, 0], 9
+        column, nothing, ends, np.zeros((3, 1, 1, 1), np.uint8), np.array([0, 1]), np.zeros((3, 2), int), nothing[:, 0], limit
     )
     c, g = np.array([0.5, -0.4, 0.8]), np.array([0.9, 0.6, 0.3])
     follows, came_before = exact_answers(grid, np.ones((3, 1)), c, g)
     end = c[2] * (1 - g[2])
     assert np.allclose(follows, [c[1] * (1 - g[1]) + g[1] * end, end, 0.0])
-    halfway = 0.5 * c[1] * (1 - g[0])  # In half of the games 1 is the first state, with nothing before it.
+    halfway = moved_to_1 * c[1] * (1 - g[0])
     assert np.allclose(came_before, [0.0, halfway, c[2] * (1 - g[1]) + g[1] * halfway])
+
+
+def test_a_policy_that_never_ends_a_game_has_answers_too():
+    grid, rng = collect_objects(), np.random.default_rng(0)
+    states, actions = grid.next_state.shape
+    stuck = np.full((states, actions), 1e-9)
+    stuck[:, 0] = 1 - 1e-9 * (actions - 1)
+    cumulant, discount = rng.uniform(-1, 1, states), rng.uniform(0.2, 0.95, states)
+    for answers in exact_answers(grid, stuck, cumulant, discount):
+        assert np.abs(answers).max() <= 1
 
 
 @pytest.mark.parametrize("game", GRIDS)
 def test_exact_answers_are_the_means_of_simulated_returns(game):
     """Games played from their tables, with returns summed up by the definitions of the two tasks."""
-    grid, rng = GRIDS[game](), np.random.default_rng(0)
+    grid, rng = dataclasses.replace(GRIDS[game](), limit=NO_LIMIT), np.random.default_rng(0)
     states, actions = grid.next_state.shape
     policy = rng.dirichlet(np.ones(actions), states)
     cumulant, discount = rng.uniform(-1, 1, states), rng.uniform(0.2, 0.95, states)
