@@ -51,6 +51,13 @@ def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, fo
     return AtariGames(name, protocol, num_envs, num_threads, for_video)
 
 
+def optimal_score(name: str) -> float | None:
+    """The best mean score, of games small enough for it to be known."""
+    if name in GRIDS:
+        return GRIDS[name]().optimal_score
+    return Catch.optimal_score if name == "catch" else None
+
+
 def game_spec(name: str, protocol: str) -> EnvSpec:
     """What `make_games` of the same arguments would play."""
     games = make_games(name, protocol, num_envs=1)

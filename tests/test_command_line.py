@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import launch
+from envs.grid_games import GRIDS
 from tests.trial_files import make_grid, write_trial
 
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
@@ -214,6 +215,8 @@ def test_games_are_listed_with_their_scores(capsys):
     assert len(rows) > 100
     assert (rows["pong"]["random"], rows["pong"]["human"]) == (-20.7, 14.6)
     assert rows["catch"]["human"] is None
+    assert (rows["catch"]["optimal"], rows["pong"]["optimal"]) == (1.0, None)
+    assert rows["collect_objects"]["optimal"] == pytest.approx(GRIDS["collect_objects"]().optimal_score)
     assert launch.main(["games"]) == 0
     assert "breakout" in capsys.readouterr().out
 
