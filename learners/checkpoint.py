@@ -123,9 +123,9 @@ class CheckpointDirectory:
         return sorted(frames, key=frames.__getitem__, reverse=True)
 
     def newest(self) -> Checkpoint:
-        """The newest one that is whole; older ones step in for damaged ones, with a warning."""
+        """The newest one that is whole; older ones, and the best at last, step in for damaged ones, with a warning."""
         damaged = []
-        for path in self.list():
+        for path in (*self.list(), *self._path.glob(BEST)):
             try:
                 checkpoint = read_checkpoint(path)
             except CheckpointError as error:

@@ -44,6 +44,22 @@ def test_a_damaged_newest_gives_way_to_the_one_before(tmp_path, size, caplog):
     assert "damaged" in caplog.text
 
 
+def test_the_best_steps_in_when_all_others_are_damaged(tmp_path, caplog):
+    directory = CheckpointDirectory(tmp_path, keep=3)
+    for frame in (1, 2, 3):
+        directory.save(make(frame), frame, is_best=frame == 1)
+    for path in directory.list()[:2]:
+        os.truncate(path, 20)
+    assert directory.newest().group("a")["x"][0] == 1
+    assert "using best" not in caplog.text
+    os.truncate(directory.list()[2], 20)
+    assert directory.newest().group("a")["x"][0] == 1
+    assert caplog.text.count("using best.safetensors instead") == 3
+    os.truncate(tmp_path / "best.safetensors", 20)
+    with pytest.raises(CheckpointError, match=r"frame_000000000003.* is damaged"):
+        directory.newest()
+
+
 @pytest.mark.parametrize(
     ("frames", "damaged", "keep", "saved", "left"),
     [
