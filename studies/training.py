@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -33,7 +32,7 @@ from learners.metrics import EpisodeStatistics, Means, MetricsWriter
 from learners.run_directory import RunDirectory, RunError, provenance
 from learners.run_lock import locked
 from studies.evaluation import play_games
-from studies.progress import Progress
+from studies.progress import Progress, tell
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
             directory.write_config(config)
-            print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
+            tell(f"run directory: {directory.path} (tensorboard --logdir {directory.path})")
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():
             return None

@@ -176,7 +176,7 @@ def in_namespace(script):
 
 @pytest.mark.slow
 def test_a_real_full_disk(tmp_path):
-    """A file system of 24 MB, filled and emptied while the run trains on it."""
+    """A file system of 24 MB, filled and emptied while the run trains on it and logs to it."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = f"mount -t tmpfs -o size=24m none {disk}"
@@ -184,8 +184,8 @@ def test_a_real_full_disk(tmp_path):
         pytest.skip("no file system can be mounted here")
     command = [sys.executable, ROOT / "launch.py", "train", "--game", "catch", "--torso", "shallow", "--pool", "serial",
                "--frames", 10**9, "--log-frames", 1000, "--checkpoint-minutes", 0.01, "--run-dir", disk / "run"]  # fmt: skip
-    script = f"{mount}; exec {' '.join(map(str, command))}"
-    process = subprocess.Popen([*NAMESPACE, "sh", "-ec", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    script = f"{mount}; exec {' '.join(map(str, command))} 2> {disk}/log"
+    process = subprocess.Popen([*NAMESPACE, "sh", "-ec", script], stdout=subprocess.PIPE, text=True)
     inside = Path(f"/proc/{process.pid}/root{disk}")
     metrics, filler = inside / "run" / "metrics.jsonl", inside / "filler"
     try:
@@ -196,8 +196,10 @@ def test_a_real_full_disk(tmp_path):
         assert process.poll() is None
         filler.unlink()
         wait_until(lambda: count_lines(metrics) > before + 5, process=process)
-        process.terminate()
-        errors = process.communicate(timeout=30)[1]
+        with (inside / "log").open() as log:
+            process.terminate()
+            process.communicate(timeout=30)
+            errors = log.read()
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM
