@@ -187,19 +187,26 @@ def keep_until(path: Path, frame: int) -> None:
     if not path.exists():
         return
     kept: list[bytes] = []
-    last, damaged = -1, 0
+    last, damaged, later = -1, 0, 0
     for line in read_bounded(path, MAX_METRICS_BYTES).splitlines(keepends=True):
-        try:
-            found = parse_json(line)["frame"] if line.endswith(b"\n") else None
-            if type(found) is int and found > frame:
-                break
-            if type(found) is not int or found <= last:
-                raise ValueError("not the next line")
-        except (ValueError, KeyError, TypeError):
+        found = _frame_of(line)
+        if found is not None and last < found <= frame:
+            kept.append(line)
+            last = found
+            # What seemed to come after `frame` did not, as this line follows it.
+            damaged, later = damaged + later, 0
+        elif later or (found is not None and found > frame):
+            later += 1
+        else:
             damaged += 1
-            continue
-        kept.append(line)
-        last = found
     if damaged:
         log.warning("%s: %d damaged lines are dropped", path, damaged)
     write_atomically(path, b"".join(kept))
+
+
+def _frame_of(line: bytes) -> int | None:
+    try:
+        found = parse_json(line)["frame"] if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if type(found) is int else None
