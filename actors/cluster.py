@@ -129,9 +129,11 @@ def _deaf_to_sigterm() -> Iterator[None]:
 def _keeping_sigterm() -> Iterator[None]:
     """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
     handler = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_reachable(address: str) -> None:
