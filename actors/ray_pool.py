@@ -137,6 +137,8 @@ class RayPool:
         if self._under_way:
             raise RuntimeError("the pool has already begun to play")
         self._created = int(values["created"])
+        if self._created < 0:
+            raise ValueError(f"there cannot have been {self._created} actors")
 
     def close(self) -> None:
         if self._owns_ray:

@@ -49,8 +49,11 @@ class Means:
         return {name: [self._sums[name], self._counts[name]] for name in self._sums}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for what is no sum of numbers and their count."""
         for name, (total, count) in state.items():
             self._sums[name], self._counts[name] = float(total), int(count)
+            if self._counts[name] < 1 or math.isnan(self._sums[name]):
+                raise ValueError(f"the mean of {name!r} cannot be {total} / {count}")
 
 
 class EpisodeStatistics:
@@ -95,10 +98,14 @@ class EpisodeStatistics:
         return {"games": self.games, "best": best, "scores": list(self._scores), "steps": list(self._steps)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for statistics that no games can have."""
         self.games = int(state["games"])
         self.best = -math.inf if state["best"] is None else float(state["best"])
         self._scores = deque(map(float, state["scores"]), maxlen=WINDOW)
         self._steps = deque(map(int, state["steps"]), maxlen=WINDOW)
+        numbers = (*self._scores, 0.0 if state["best"] is None else self.best)
+        if len(self._scores) != len(self._steps) or self.games < len(self._scores) or not all(map(math.isfinite, numbers)):
+            raise ValueError("the statistics are not of games that were played")
 
 
 class MetricsWriter:

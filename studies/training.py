@@ -94,6 +94,8 @@ class TrainingRun:
             self.episodes.load_state_dict(checkpoint.values["episodes"])
             self.means.load_state_dict(checkpoint.values["means"])
             self.elapsed = float(checkpoint.values["elapsed"])
+            if not 0 <= self.elapsed < math.inf or (self.learner.frame and not self.elapsed):
+                raise ValueError(f"{self.learner.frame} frames cannot have taken {self.elapsed} s")
             torch.set_rng_state(checkpoint.tensors["torch_rng"])
         except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"the newest checkpoint of {self.directory.path} does not fit: {error}") from None
