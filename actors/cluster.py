@@ -97,6 +97,11 @@ def cause_of(error: Exception) -> str:
     return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
+def kind_of(error: Exception) -> str:
+    """What failures of the same cause have in common: the type of what the code raised, or how Ray lost its process."""
+    return type(error.cause if isinstance(error, RayTaskError) else error).__name__
+
+
 @contextmanager
 def _loopback_only() -> Iterator[None]:
     """Has Ray take 127.0.0.1 for its address, and so listen there alone.
@@ -129,9 +134,11 @@ def _deaf_to_sigterm() -> Iterator[None]:
 def _keeping_sigterm() -> Iterator[None]:
     """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
     handler = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_reachable(address: str) -> None:

@@ -3,7 +3,8 @@
 One loop explains everything: keep a bounded number of rollout calls under way per actor, wait for whichever is ready, and
 hand that actor the newest weights with its next call. Back-pressure, bounded memory, bounded policy lag and recovery from a
 dead actor follow from it. An actor that fails is ended and its place filled again, after a pause that doubles from failure to
-failure; one that is silent for too long has failed. Meanwhile the others play on.
+failure; one that is silent for too long has failed. Meanwhile the others play on, until one place has failed too often in the
+same way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
-from actors.cluster import cause_of, start_ray, stop_ray
+from actors.cluster import cause_of, kind_of, start_ray, stop_ray
 from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
@@ -32,12 +34,12 @@ from envs.registry import game_spec
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-MAX_FAILURES = 4
-"""Failures in a row of one place, after which the cause is not bad luck."""
+MAX_FAILURES = 8
+"""Failures of one place in the same way and without success in between, after which the cause is not bad luck."""
 FORGIVEN_AFTER = 20
 """Trajectories of a new actor after which its place is no longer suspected."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a second failure is followed by a new attempt; the first is at once."""
+PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds from a place's first, second, ... failure to the next attempt; from then on the last."""
 START_SECONDS = 300.0
 """For an actor's process to start, which may have to wait for a cluster's cores, and to deliver for the first time."""
 
@@ -69,8 +71,8 @@ class Place:
     """Trajectories of the present actor."""
     heard: float = 0.0
     """When it was started or last delivered."""
-    failures: int = 0
-    """In a row."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """How often it failed in which way, since it was last known to work."""
     free_until: float = 0.0
     """Stays empty until then."""
     memory_bytes: int = 0
@@ -135,6 +137,8 @@ class RayPool:
         if self._under_way:
             raise RuntimeError("the pool has already begun to play")
         self._created = int(values["created"])
+        if self._created < 0:
+            raise ValueError(f"there cannot have been {self._created} actors")
 
     def close(self) -> None:
         if self._owns_ray:
@@ -184,12 +188,12 @@ class RayPool:
         try:
             trajectory = ray.get(call)
         except RayError as error:
-            self._clear(place, cause_of(error))
+            self._clear(place, kind_of(error), cause_of(error))
             return
         place.heard = time.monotonic()
         place.delivered += 1
         if place.delivered >= FORGIVEN_AFTER:
-            place.failures = 0
+            place.failures.clear()
         place.memory_bytes = trajectory.cost.memory_bytes
         self._submit(place)
         self._collator.add(trajectory)
@@ -202,19 +206,19 @@ class RayPool:
             late = place.actor is not None and time.monotonic() - place.heard > patience
             # What is ready but not yet received, because the learner was busy, is no silence.
             if late and not ray.wait(list(place.calls), timeout=0)[0]:
-                self._clear(place, f"it delivered nothing for {patience:g} s")
+                self._clear(place, "silent", f"it delivered nothing for {patience:g} s")
 
-    def _clear(self, place: Place, cause: str) -> None:
+    def _clear(self, place: Place, kind: str, cause: str) -> None:
         """Ends a failed actor, also one that does not react any more, and leaves its place empty for a while."""
         ray.kill(place.actor)
         for call in place.calls:
             del self._under_way[call]
         place.calls.clear()
         place.actor, place.memory_bytes = None, 0
-        place.failures += 1
-        if place.failures >= MAX_FAILURES:
-            raise PoolError(f"actor {place.number} failed {MAX_FAILURES} times in a row: {cause}")
-        pause = 0.0 if place.failures == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (place.failures - 2))
+        place.failures[kind] += 1
+        if place.failures[kind] >= MAX_FAILURES:
+            raise PoolError(f"actor {place.number} failed {MAX_FAILURES} times in the same way: {cause}")
+        pause = PAUSES[min(place.failures.total(), len(PAUSES)) - 1]
         place.free_until = time.monotonic() + pause
         self._restarts += 1
         log.warning("actor %d failed and is replaced%s: %s", place.number, f" in {pause:g} s" if pause else "", cause)

@@ -97,6 +97,10 @@ class RolloutWorker:
         return tensors, {"rng": self._rng.bit_generator.state, "stream": stream}
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Raises ValueError for a state that is not of this agent and as many games."""
+        for name, own in self.state_dict()[0].items():
+            if (tensors[name].shape, tensors[name].dtype) != (own.shape, own.dtype):
+                raise ValueError(f"'{name}' is {list(tensors[name].shape)} in the checkpoint, {list(own.shape)} here")
         self._stack.array[:] = tensors["stack"].numpy()
         self._first = tensors["first"].numpy().copy()
         self._core_state = tensors["core_state"].clone()

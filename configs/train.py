@@ -178,6 +178,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _check_numbers(self)
         frames_per_update = self.learner.unroll * self.learner.batch_size
+        for what, steps in {
+            "--unroll times --batch-size": frames_per_update,
+            "--unroll times --envs-per-actor": self.learner.unroll * self.actors.envs_per_actor,
+            "--unroll times --batch-size times --meta-interval": frames_per_update * self.auxiliary.meta_interval,
+        }.items():
+            if steps > _MOST_STEPS:
+                raise ConfigError(f"{what} must be at most {_MOST_STEPS}, not {steps}")
         if self.run.frames < frames_per_update:
             raise ConfigError(
                 f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps (--unroll times --batch-size)"
@@ -236,6 +243,8 @@ _AT_MOST = {
     "keep_checkpoints": 10**6,
 }  # fmt: skip
 """Far beyond use; a config from elsewhere cannot ask for more memory or processes than any machine has."""
+_MOST_STEPS = 2**22
+"""In memory at once: their frames alone are 30 GB in Atari."""
 
 
 def _flatten(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

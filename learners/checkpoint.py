@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,15 +99,21 @@ class CheckpointDirectory:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint, frame: int, is_best: bool) -> Path:
-        """Writes the best before the newest: what a newest one says of the best is then true, killed in between or not."""
+        """Writes the best before the newest: what a newest one says of the best is then true, killed in between or not.
+
+        Those of later frames go: they were damaged, or the run would have continued from them, and it has left their course.
+        """
         self._path.mkdir(exist_ok=True)
         remove_unfinished(self._path)
         if is_best:
             write_checkpoint(self._path / BEST, checkpoint)
         path = self._path / f"frame_{frame:012d}.safetensors"
         write_checkpoint(path, checkpoint)
-        for old in self.list()[self._keep :]:
-            old.unlink(missing_ok=True)
+        others = self.list()
+        place = others.index(path)
+        for other in (*others[:place], *others[place + self._keep :]):
+            with suppress(OSError):  # What stays behind is no reason to call the save a failure.
+                other.unlink()
         return path
 
     def list(self) -> list[Path]:
@@ -116,9 +123,9 @@ class CheckpointDirectory:
         return sorted(frames, key=frames.__getitem__, reverse=True)
 
     def newest(self) -> Checkpoint:
-        """The newest one that is whole; older ones step in for damaged ones, with a warning."""
+        """The newest one that is whole; older ones, and the best at last, step in for damaged ones, with a warning."""
         damaged = []
-        for path in self.list():
+        for path in (*self.list(), *self._path.glob(BEST)):
             try:
                 checkpoint = read_checkpoint(path)
             except CheckpointError as error:

@@ -134,7 +134,7 @@ class Learner:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Raises ValueError, naming the first difference, if the state is of another network."""
+        """Raises ValueError, naming the first difference, if the state is of another network or of none that was trained."""
         own = self._fixed_state()
         given = {name: value for name, value in state.items() if not name.startswith("meta.")}
         for name in sorted(own.keys() ^ given.keys()):
@@ -142,9 +142,14 @@ class Learner:
         for name, value in own.items():
             if value.shape != given[name].shape:
                 raise ValueError(f"'{name}' is {list(given[name].shape)} in the checkpoint, {list(value.shape)} here")
+            if not given[name].isfinite().all() or (name.startswith("moment.") and given[name].min() < 0):
+                raise ValueError(f"'{name}' has values that no training gives")
             if name != "counters":
                 value.copy_(given[name])
-        self.frame, self.version = given["counters"].tolist()
+        counters = given["counters"]
+        if counters.dtype != torch.int64 or counters.min() < 0 or counters.max() >= 2**53:
+            raise ValueError(f"'counters' cannot be {counters.tolist()}")
+        self.frame, self.version = counters.tolist()
         if self._meta is not None:
             with torch.enable_grad():
                 self._meta.load_state_dict(

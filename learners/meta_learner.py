@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Sequence
@@ -110,14 +111,28 @@ class MetaLearner:
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes up phi's optimiser and makes the window's updates again, which gives the same numbers."""
+        """Takes up phi's optimiser and makes the window's updates again, which gives the same numbers.
+
+        Raises ValueError for a state that this optimiser cannot have come to.
+        """
         optimiser = self._optimiser.state_dict()
         optimiser["state"] = {}
+        stepped = copy.deepcopy(self._optimiser)  # Torch checks nothing before the next step; this one shows what there is.
+        for parameter in stepped.param_groups[0]["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+        stepped.step()
+        expected = stepped.state_dict()["state"]
         for name, value in state.items():
             kind, _, rest = name.partition(".")
             if kind == "optimiser":
                 index, key = rest.split(".")
                 optimiser["state"].setdefault(int(index), {})[key] = value.clone()
+        for index, values in optimiser["state"].items():
+            shapes = {key: value.shape for key, value in expected.get(index, {}).items() if value is not None}
+            if {key: value.shape for key, value in values.items()} != shapes:
+                raise ValueError(f"the state of phi's optimiser is not one of its parameter {index}")
+            if not all(value.isfinite().all() and (key == "exp_avg" or value.min() >= 0) for key, value in values.items()):
+                raise ValueError(f"the state of phi's optimiser for its parameter {index} has values that no training gives")
         self._optimiser.load_state_dict(optimiser)
         self._window.steps.clear()
         if "window.learning_rates" not in state:
@@ -125,8 +140,13 @@ class MetaLearner:
         names, device = self._objective.names, self._window.phi[0].device
         theta = [state[f"window.theta.{name}"].to(device) for name in names]
         moments = [state[f"window.moment.{name}"].to(device) for name in names]
+        for own, *given in zip(self._objective.theta, theta, moments, strict=True):
+            if {value.shape for value in given} != {own.shape}:
+                raise ValueError("the window is of another network")
         batches = _unstack({item.name: state[f"window.batch.{item.name}"] for item in fields(Batch)})
         for learning_rate, batch in zip(state["window.learning_rates"].tolist(), batches, strict=True):
+            if self._window.full:
+                raise ValueError("the window has more updates than one can have")
             theta, moments = _like(self._objective.theta, theta), _like(self._objective.theta, moments)
             evaluation, _ = self.evaluate([p.requires_grad_() for p in theta], moments, learning_rate, batch.to(device))
             theta, moments = [p.detach().clone() for p in theta], [m.clone() for m in moments]

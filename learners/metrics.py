@@ -49,8 +49,11 @@ class Means:
         return {name: [self._sums[name], self._counts[name]] for name in self._sums}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for what is no sum of numbers and their count."""
         for name, (total, count) in state.items():
             self._sums[name], self._counts[name] = float(total), int(count)
+            if self._counts[name] < 1 or math.isnan(self._sums[name]):
+                raise ValueError(f"the mean of {name!r} cannot be {total} / {count}")
 
 
 class EpisodeStatistics:
@@ -95,10 +98,14 @@ class EpisodeStatistics:
         return {"games": self.games, "best": best, "scores": list(self._scores), "steps": list(self._steps)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for statistics that no games can have."""
         self.games = int(state["games"])
         self.best = -math.inf if state["best"] is None else float(state["best"])
         self._scores = deque(map(float, state["scores"]), maxlen=WINDOW)
         self._steps = deque(map(int, state["steps"]), maxlen=WINDOW)
+        numbers = (*self._scores, 0.0 if state["best"] is None else self.best)
+        if len(self._scores) != len(self._steps) or self.games < len(self._scores) or not all(map(math.isfinite, numbers)):
+            raise ValueError("the statistics are not of games that were played")
 
 
 class MetricsWriter:
@@ -187,19 +194,26 @@ def keep_until(path: Path, frame: int) -> None:
     if not path.exists():
         return
     kept: list[bytes] = []
-    last, damaged = -1, 0
+    last, damaged, later = -1, 0, 0
     for line in read_bounded(path, MAX_METRICS_BYTES).splitlines(keepends=True):
-        try:
-            found = parse_json(line)["frame"] if line.endswith(b"\n") else None
-            if type(found) is int and found > frame:
-                break
-            if type(found) is not int or found <= last:
-                raise ValueError("not the next line")
-        except (ValueError, KeyError, TypeError):
+        found = _frame_of(line)
+        if found is not None and last < found <= frame:
+            kept.append(line)
+            last = found
+            # What seemed to come after `frame` did not, as this line follows it.
+            damaged, later = damaged + later, 0
+        elif later or (found is not None and found > frame):
+            later += 1
+        else:
             damaged += 1
-            continue
-        kept.append(line)
-        last = found
     if damaged:
         log.warning("%s: %d damaged lines are dropped", path, damaged)
     write_atomically(path, b"".join(kept))
+
+
+def _frame_of(line: bytes) -> int | None:
+    try:
+        found = parse_json(line)["frame"] if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if type(found) is int else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from actors.pool import PoolError, StopRequested
 from actors.resources import available_cores
-from learners.files import write_atomically
+from learners.files import explain, parse_json, read_bounded, write_atomically
 from learners.run_directory import RunError, provenance
 from learners.run_lock import locked
 from studies.progress import Progress
@@ -24,6 +24,8 @@ Work = Callable[..., list[dict[str, Any]]]
 
 
 PAPER_RUNS = 30
+MAX_BYTES = 1 << 26
+"""Of a file that is read again."""
 POLL_SECONDS = 0.2
 MAX_RETRIES = 3
 """How often the runs of a worker that died are tried again."""
@@ -39,15 +41,17 @@ class Experiment:
         self._runs = out / "runs"
         recorded = out / "settings.json"
         try:
-            if recorded.exists() and json.loads(recorded.read_text())["settings"] != settings:
-                raise RunError(f"{out} holds results of other settings; choose another --out")
+            is_new = not recorded.exists()
+            found = settings if is_new else parse_json(read_bounded(recorded, MAX_BYTES))["settings"]
             self._runs.mkdir(parents=True, exist_ok=True)
-            if not recorded.exists():
-                self.write_json("settings.json", {"settings": settings, **provenance()})
-        except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, RunError):
-                raise
-            raise RunError(f"cannot use {out}: {error}") from None
+        except OSError as error:
+            raise RunError(f"cannot use {out}: {explain(error)}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"cannot use {out}: settings.json is damaged: {error!r}") from None
+        if found != settings:
+            raise RunError(f"{out} holds results of other settings; choose another --out")
+        if is_new:
+            self.write_json("settings.json", {"settings": settings, **provenance()})
 
     def collect(
         self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *given: Any
@@ -67,7 +71,7 @@ class Experiment:
         try:
             chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
             for number, made in self._make(chunks, work, stop, given):
-                write_atomically(self._path(number), json.dumps(made).encode())
+                self._write(self._path(number), json.dumps(made))
                 data[number] = made
                 progress.update(len(data))
         finally:
@@ -110,20 +114,31 @@ class Experiment:
             raise PoolError("; ".join(failures))
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        write_atomically(self.out / name, (json.dumps(value, indent=1) + "\n").encode())
+        self._write(self.out / name, json.dumps(value, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        write_atomically(self.out / name, text.encode())
+        self._write(self.out / name, text)
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {explain(error)}; the same command continues") from None
 
     def _path(self, number: int) -> Path:
         return self._runs / f"{number:03d}.json"
 
     def _read(self, number: int) -> dict[str, Any] | None:
         """None if the run is still to be made, or was damaged and is to be made again."""
+        path = self._path(number)
         try:
-            return json.loads(self._path(number).read_text())
+            found = parse_json(read_bounded(path, MAX_BYTES))
         except (FileNotFoundError, ValueError):
             return None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {explain(error)}") from None
+        return found if isinstance(found, dict) else None
 
 
 def run_generator(seed: int, number: int) -> np.random.Generator:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from learners.files import parse_json
 from studies.grid import Trial
-from studies.progress import PLAIN_SECONDS
+from studies.progress import PLAIN_SECONDS, on_terminal, tell
 
 MAX_ROWS = 20
 MAX_READ_BYTES = 1 << 20
@@ -65,20 +65,23 @@ class GridProgress:
         self._followers = followers
         self._last_line = time.monotonic()
         self._live: Live | None = None
-        if sys.stderr.isatty():
+        if on_terminal():
             self._live = Live(console=Console(stderr=True), auto_refresh=False)
-            self._live.start()
+            with suppress(OSError):
+                self._live.start()
 
     def show(self, running: set[str], finished: set[str], failed: dict[str, str]) -> None:
         if self._live is not None:
-            self._live.update(self._table(running, finished, failed), refresh=True)
+            with suppress(OSError):
+                self._live.update(self._table(running, finished, failed), refresh=True)
         elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
-            print(self._summary(running, finished, failed), file=sys.stderr, flush=True)
+            tell(self._summary(running, finished, failed))
 
     def close(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
 
     def _table(self, running: set[str], finished: set[str], failed: dict[str, str]) -> Table:
         table = Table(caption=self._summary(running, finished, failed))

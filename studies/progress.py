@@ -1,4 +1,7 @@
-"""Progress for people: a live line on a terminal, a plain line a minute anywhere else."""
+"""Progress for people: a live line on a terminal, a plain line a minute anywhere else.
+
+Nobody may be listening: a log on a full disk, a pipe to a process that is dead. That never stops the work.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -13,6 +17,17 @@ from rich.progress import Progress as RichProgress
 
 PLAIN_SECONDS = 60.0
 SPEED_WINDOW_SECONDS = 30.0
+
+
+def tell(line: str) -> None:
+    """Prints to stderr what a run can do without."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
+
+
+def on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Progress:
@@ -23,13 +38,14 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), done)])
         self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
-        if sys.stderr.isatty():
+        if on_terminal():
             self._bar = RichProgress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[remark]}"),
                 TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
             )  # fmt: skip
             self._row = self._bar.add_task(label, total=total, completed=done, remark="")
-            self._bar.start()
+            with suppress(OSError):
+                self._bar.start()
 
     def update(self, done: int, remark: str = "") -> None:
         now = time.monotonic()
@@ -40,15 +56,12 @@ class Progress:
             self._bar.update(self._row, completed=done, remark=self._describe(done, remark))
         elif now - self._last_line >= PLAIN_SECONDS:
             self._last_line = now
-            print(
-                f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            tell(f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left")
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError):
+                self._bar.stop()
 
     def _speed(self) -> float:
         (start, before), (end, after) = self._recent[0], self._recent[-1]

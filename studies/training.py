@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -33,7 +32,7 @@ from learners.metrics import EpisodeStatistics, Means, MetricsWriter
 from learners.run_directory import RunDirectory, RunError, provenance
 from learners.run_lock import locked
 from studies.evaluation import play_games
-from studies.progress import Progress
+from studies.progress import Progress, tell
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +94,8 @@ class TrainingRun:
             self.episodes.load_state_dict(checkpoint.values["episodes"])
             self.means.load_state_dict(checkpoint.values["means"])
             self.elapsed = float(checkpoint.values["elapsed"])
+            if not 0 <= self.elapsed < math.inf or (self.learner.frame and not self.elapsed):
+                raise ValueError(f"{self.learner.frame} frames cannot have taken {self.elapsed} s")
             torch.set_rng_state(checkpoint.tensors["torch_rng"])
         except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"the newest checkpoint of {self.directory.path} does not fit: {error}") from None
@@ -128,7 +129,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
             directory.write_config(config)
-            print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
+            tell(f"run directory: {directory.path} (tensorboard --logdir {directory.path})")
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():
             return None

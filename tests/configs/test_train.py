@@ -28,6 +28,21 @@ def test_values_that_are_not_a_configs_are_refused(change):
         TrainConfig.from_dict(TrainConfig().to_dict() | change)
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        {"unroll": 2**16, "batch_size": 2**16},
+        {"unroll": 2**16, "envs_per_actor": 2**12},
+        {"unroll": 2**10, "batch_size": 2**10, "meta_interval": 2**10},
+    ],
+)
+def test_numbers_that_are_too_much_together_are_refused(make_config, product):
+    for name, value in product.items():
+        make_config(frames=10**12, **{name: value})
+    with pytest.raises(ConfigError, match=" times ".join("--" + name.replace("_", "-") for name in product)):
+        make_config(frames=10**12, **product)
+
+
 def test_only_what_does_not_alter_the_learning_may_change_on_resume(make_config):
     started = make_config()
     make_config(frames=400, num_actors=3, keep_checkpoints=9).check_resumes(started)

@@ -1,19 +1,26 @@
 """Actors that are killed, that hang, and that break."""
 
+import json
 import os
 import random
+import re
 import signal
 import threading
 import time
 
 import psutil
 import pytest
+import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
+from actors import ray_pool
 from actors.pool import PoolError
 from actors.ray_pool import FORGIVEN_AFTER, MAX_FAILURES, RayPool
 from actors.resources import Resources
+from learners.checkpoint import read_checkpoint
 from learners.learner import Learner
+from studies.training import train
+from tests.fragile import SOUND, STEPS
 from tests.running import is_gone, rollout_actors
 
 
@@ -59,7 +66,7 @@ def test_actors_that_are_killed_or_hang_are_replaced_while_the_others_play(make_
     assert pool.health().memory_bytes > 2**20
 
     # Until they are no longer suspected, so that the next failure is each place's first.
-    play_until(pool, lambda: all(place.failures == 0 for place in pool._places))
+    play_until(pool, lambda: not any(place.failures for place in pool._places))
     hung = rollout_actors()[0]
     os.kill(hung.pid, signal.SIGSTOP)
     seconds = play_until(pool, lambda: pool.health().restarted == 3)
@@ -83,14 +90,34 @@ def assert_private():
     assert is_token_auth_enabled()
 
 
-def test_a_game_that_always_breaks_is_tried_again_with_pauses_and_stops_with_its_cause(make_pool, caplog):
-    pool = make_pool(1, game="gym:tests.counter:Failing-v0")
-    cause = r"GameError: environment \d of tests.counter:Failing-v0 failed at action \d: RuntimeError: the joystick came off"
-    with pytest.raises(PoolError, match=rf"actor 0 failed {MAX_FAILURES} times in a row: {cause}"):
-        pool.next_batch()
-    assert caplog.text.count("failed and is replaced") == MAX_FAILURES - 1
-    assert "is replaced in 1 s" in caplog.text
-    assert "is replaced in 2 s" in caplog.text
+def test_one_of_two_actors_always_breaks_and_the_other_plays_on_until_the_limit(make_config, monkeypatch, tmp_path, never):
+    monkeypatch.setenv(SOUND, str(tmp_path / "sound"))
+    monkeypatch.setattr(ray_pool, "MAX_FAILURES", 3)
+    monkeypatch.setattr(ray_pool, "PAUSES", (0.0, 0.1))
+    config = make_config(game="gym:tests.fragile:Fragile-v0", pool="ray", num_actors=2, envs_per_actor=4, frames=10**9)
+    cause = r"GameError: environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
+    with pytest.raises(PoolError, match=rf"^actor [01] failed 3 times in the same way: {cause}$"):
+        train(config, never)
+    newest = read_checkpoint(max((config.run_path / "checkpoints").glob("frame_*")))
+    frame = newest.tensors["learner.counters"][0]
+    assert frame > 3 * 4 * 2 * STEPS  # More than the broken ones together could deliver, a new game for every step included.
+    lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["frame"] for line in lines] == list(range(20, frame + 1, 20))
+    assert lines[-1]["actors/restarted"] == 2
+
+
+def test_failures_of_one_kind_are_counted_and_all_are_followed_by_longer_pauses(make_config, monkeypatch, caplog, never):
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+    pool = RayPool(make_config(pool="ray"), Resources(1, 4, 1), never)
+    (place,) = pool._places
+    for _ in range(MAX_FAILURES - 1):
+        for kind in ("GameError", "silent", "ActorDiedError"):
+            pool._clear(place, kind, "cause")
+    pauses = re.findall(r"is replaced(?: in (\d+) s)?: cause", caplog.text)
+    assert pauses == ["", "1", "2", "4", "8", "16", "30"] + ["30"] * (3 * (MAX_FAILURES - 1) - 7)
+    with pytest.raises(PoolError, match="actor 0 failed 8 times in the same way: it delivered nothing"):
+        pool._clear(place, "silent", "it delivered nothing")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import launch
 from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint
 from learners.learner import Learner
 from learners.metrics import MetricsWriter
@@ -84,70 +85,94 @@ def test_what_killed_writes_left_is_removed_by_the_next(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.safetensors", "frame_000000000002.safetensors"]
 
 
-@pytest.fixture
-def full_disk(monkeypatch):
-    """A disk that a test can fill and empty."""
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+@pytest.fixture(params=[errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+def bad_disk(request, monkeypatch):
+    """A disk that refuses when a test says so, as one that is full or as one that has become read-only."""
 
     class Disk:
-        full = False
+        refuses = False
+        reason = os.strerror(request.param)
 
-    def refusing(function):
-        def call(*arguments):
-            if Disk.full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return function(*arguments)
+    def refusing(function, is_write=lambda *_: True):
+        def call(*arguments, **options):
+            if Disk.refuses and is_write(*arguments):
+                raise OSError(request.param, Disk.reason)
+            return function(*arguments, **options)
 
         return call
 
     for name in ("pwrite", "fsync"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    if request.param == errno.EROFS:
+        monkeypatch.setattr(os, "open", refusing(os.open, lambda path, flags, *_: flags & WRITING))
+        for name in ("mkdir", "unlink", "replace"):
+            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     return Disk
 
 
-def test_a_disk_that_is_full_for_a_while_costs_nothing(make_config, never, monkeypatch, full_disk, caplog):
+def test_a_disk_that_refuses_for_a_while_costs_nothing(make_config, never, monkeypatch, bad_disk, caplog):
     step = Learner.step
 
     def filling(self, batch):
-        full_disk.full = 3 <= self.version < 7
+        bad_disk.refuses = 3 <= self.version < 7
         return step(self, batch)
 
     monkeypatch.setattr(Learner, "step", filling)
     config = make_config(checkpoint_minutes=1e-9)
     assert train(config, never)["frames"] == 200
     assert count_lines(config.run_path / "metrics.jsonl") == 10
-    assert "metrics cannot be written and wait in memory: No space left on device" in caplog.text
-    assert "no checkpoint could be saved at frame 80: No space left on device" in caplog.text
+    assert f"metrics cannot be written and wait in memory: {bad_disk.reason}" in caplog.text
+    assert f"no checkpoint could be saved at frame 80: {bad_disk.reason}" in caplog.text
     newest = max((config.run_path / "checkpoints").glob("frame_*"))
     assert read_checkpoint(newest).tensors["learner.counters"].tolist() == [200, 10]
 
 
-def test_no_checkpoint_is_ahead_of_the_metrics(tmp_path, full_disk):
+def test_no_checkpoint_is_ahead_of_the_metrics(tmp_path, bad_disk):
     writer = MetricsWriter(tmp_path)
-    full_disk.full = True
+    bad_disk.refuses = True
     writer.write(10, {"x": 1.0})
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=bad_disk.reason):
         writer.sync()
-    full_disk.full = False
+    bad_disk.refuses = False
     writer.write(20, {"x": 2.0})
     writer.sync()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"frame": 10, "x": 1.0}\n{"frame": 20, "x": 2.0}\n'
     writer.close()
 
 
-def test_a_run_that_cannot_save_at_its_end_says_so(make_config, never, monkeypatch, full_disk):
+def test_a_run_that_cannot_save_at_its_end_says_so(make_config, never, monkeypatch, bad_disk):
     step = Learner.step
 
     def filling(self, batch):
-        full_disk.full = self.version == 9
+        bad_disk.refuses = self.version == 9
         return step(self, batch)
 
     monkeypatch.setattr(Learner, "step", filling)
     config = make_config()
-    with pytest.raises(ValueError, match="frame 200 could not be saved: No space left on device; --resume"):
+    with pytest.raises(ValueError, match=f"frame 200 could not be saved: {bad_disk.reason}; --resume"):
         train(config, never)
     monkeypatch.setattr(Learner, "step", step)
-    full_disk.full = False
+    bad_disk.refuses = False
     assert train(config.with_run(resume=True), never)["frames"] == 200
+
+
+@pytest.mark.parametrize("bad_disk", [errno.EROFS], indirect=True)
+def test_a_directory_that_is_read_only_is_refused_in_one_line(make_config, never, bad_disk, capsys):
+    config = make_config(frames=40)
+    train(config, never)
+    run = config.run_path
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    bad_disk.refuses = True
+    for arguments in (["train", "--resume"], ["evaluate"], ["train", "--game", "catch", "--pool", "serial"]):
+        path = run / "new" if "--game" in arguments else run
+        assert launch.main([*arguments, "--run-dir", str(path)]) == 2
+        assert capsys.readouterr().err == f"launch.py: cannot write to {path}: Read-only file system\n"
+    bad_disk.refuses = False
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_limit_on_file_sizes_is_reported_in_one_line(tmp_path):
@@ -176,7 +201,7 @@ def in_namespace(script):
 
 @pytest.mark.slow
 def test_a_real_full_disk(tmp_path):
-    """A file system of 24 MB, filled and emptied while the run trains on it."""
+    """A file system of 24 MB, filled and emptied while the run trains on it and logs to it."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = f"mount -t tmpfs -o size=24m none {disk}"
@@ -184,8 +209,8 @@ def test_a_real_full_disk(tmp_path):
         pytest.skip("no file system can be mounted here")
     command = [sys.executable, ROOT / "launch.py", "train", "--game", "catch", "--torso", "shallow", "--pool", "serial",
                "--frames", 10**9, "--log-frames", 1000, "--checkpoint-minutes", 0.01, "--run-dir", disk / "run"]  # fmt: skip
-    script = f"{mount}; exec {' '.join(map(str, command))}"
-    process = subprocess.Popen([*NAMESPACE, "sh", "-ec", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    script = f"{mount}; exec {' '.join(map(str, command))} 2> {disk}/log"
+    process = subprocess.Popen([*NAMESPACE, "sh", "-ec", script], stdout=subprocess.PIPE, text=True)
     inside = Path(f"/proc/{process.pid}/root{disk}")
     metrics, filler = inside / "run" / "metrics.jsonl", inside / "filler"
     try:
@@ -196,8 +221,10 @@ def test_a_real_full_disk(tmp_path):
         assert process.poll() is None
         filler.unlink()
         wait_until(lambda: count_lines(metrics) > before + 5, process=process)
-        process.terminate()
-        errors = process.communicate(timeout=30)[1]
+        with (inside / "log").open() as log:
+            process.terminate()
+            process.communicate(timeout=30)
+            errors = log.read()
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM

@@ -8,10 +8,13 @@ import sys
 from contextlib import suppress
 
 import pytest
+import ray
 import torch
 from safetensors.torch import save
 
 import launch
+from actors.ray_pool import RayPool
+from actors.resources import Resources
 from configs.errors import ConfigError
 from configs.train import TrainConfig
 from learners import checkpoint as module
@@ -188,16 +191,69 @@ def test_a_checkpoint_with_a_right_checksum_is_still_not_believed(run, capsys):
         assert "does not fit" in replaced(pool=good.values["pool"] | {"stream": bad})
     for bad in ({"rng": {}}, {"rng": {"bit_generator": "os.system"}}, {"rng": None}):
         assert "does not fit" in replaced(pool=good.values["pool"] | bad)
-    for bad in ({"pool": None}, {"episodes": []}, {"episodes": {"games": "many"}}, {"means": {"x": 1}}, {"elapsed": "now"}):
-        assert "does not fit" in replaced(**bad)
-    for tensors in ({"torch_rng": torch.zeros(3)}, {"learner.counters": torch.zeros(5)}, {"pool.stack": torch.zeros(2)}):
-        assert "does not fit" in replaced(tensors)
+    episodes, nan = good.values["episodes"], float("nan")
+    bad_values = [
+        {"pool": None}, {"episodes": []}, {"episodes": {"games": "many"}}, {"episodes": episodes | {"steps": []}},
+        {"episodes": episodes | {"scores": [nan] * len(episodes["scores"])}}, {"episodes": episodes | {"best": nan}},
+        {"episodes": episodes | {"games": -1}}, {"means": {"x": 1}}, {"means": {"x": [1.0, 0]}}, {"means": {"x": [nan, 1]}},
+        {"means": {"x": [1.0, 1e400]}}, {"elapsed": "now"}, {"elapsed": 0.0}, {"elapsed": -1.0}, {"elapsed": nan},
+        {"elapsed": float("inf")},
+    ]  # fmt: skip
+    for bad in bad_values:
+        assert "does not fit" in replaced(**bad), bad
+    weight, moment = (f"learner.{kind}.agent.policy.weight" for kind in ("parameter", "moment"))
+    bad_tensors = {
+        "torch_rng": [torch.zeros(3)],
+        "learner.counters": [torch.zeros(5), *map(torch.tensor, BAD_COUNTERS)],
+        "pool.stack": [torch.zeros(2), torch.zeros_like(good.tensors["pool.stack"][:1])],
+        "pool.first": [torch.ones(4), torch.ones(2, dtype=torch.bool)],
+        "pool.core_state": [torch.zeros(3, 3)],
+        weight: [good.tensors[weight] * nan, good.tensors[weight][:1]],
+        moment: [-good.tensors[moment], good.tensors[moment] / 0.0],
+    }
+    for name, values in bad_tensors.items():
+        for value in values:
+            assert "does not fit" in replaced({name: value}), (name, value)
     for values in ("[]", "7", "null", "NaN"):
         newest.write_bytes(honest(good.tensors, values))
         assert "launch.py" in refused(capsys, "train", "--run-dir", run, "--resume", "--frames", "160")
 
 
-@pytest.mark.parametrize("counters", [[-1, 0], [0.5, 1.0], [1], [[1, 2]]])
+def test_a_question_networks_optimiser_is_believed_no_more(make_config, capsys, never):
+    config = make_config(task="reverse_gvf", meta_interval=2, frames=100)
+    train(config, never)
+    newest = max((config.run_path / "checkpoints").glob("frame_*"))
+    good = read_checkpoint(newest)
+    average, step = (f"learner.meta.optimiser.0.{name}" for name in ("exp_avg_sq", "step"))
+    first = next(name for name in good.tensors if name.startswith("learner.meta.window.theta."))
+    more = {name: torch.cat([value] * 3) for name, value in good.tensors.items() if is_of_window(name)}
+    changes = [
+        {average: torch.zeros(3)}, {average: good.tensors[average] - 1.0}, {average: good.tensors[average] * float("nan")},
+        {step: torch.tensor(-1.0)}, {"learner.meta.optimiser.99.step": torch.tensor(1.0)},
+        {"learner.meta.optimiser.0.surprise": torch.tensor(1.0)}, {"learner.meta.optimiser.x.y.z": torch.tensor(1.0)},
+        {first: torch.tensor(0.0)}, more,
+    ]  # fmt: skip
+    for tensors in [*changes, None]:
+        kept = good.tensors | tensors if tensors else {name: value for name, value in good.tensors.items() if name != step}
+        write_checkpoint(newest, Checkpoint(kept, good.values))
+        assert "does not fit" in refused(capsys, "train", "--run-dir", config.run_path, "--resume", "--frames", 200), tensors
+
+
+def is_of_window(name):
+    return name.startswith(("learner.meta.window.batch.", "learner.meta.window.learning_rates"))
+
+
+def test_a_ray_pool_believes_no_negative_count(make_config, monkeypatch, never):
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    pool = RayPool(make_config(pool="ray"), Resources(1, 4, 1), never)
+    with pytest.raises(ValueError, match="-1 actors"):
+        pool.load_state_dict({}, {"created": -1})
+
+
+BAD_COUNTERS = [[-1, 0], [0.5, 1.0], [1], [[1, 2]], [2**62, 1]]
+
+
+@pytest.mark.parametrize("counters", BAD_COUNTERS[:4])
 def test_evaluate_believes_no_counter(run, capsys, counters):
     newest = max((run / "checkpoints").glob("frame_*"))
     good = read_checkpoint(newest)

@@ -1,17 +1,20 @@
-"""kill -9 of the learner, again and again, at moments that nobody chose: the run ends as if nothing had happened."""
+"""kill -9 of the learner, at moments that nobody chose and at the worst: the run ends as if nothing had happened."""
 
 import json
 import os
 import random
 import signal
 import time
+from collections import Counter
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
+from learners import checkpoint
 from learners.checkpoint import read_checkpoint
-from tests.running import count_lines, start_command, start_training, wait_until
+from tests.running import PROCESSES, count_lines, start_command, start_training, train_here, wait_until
 
 VARY = ("time/", "memory/", "charts/frames_per_second", "charts/wall_seconds")
 
@@ -75,15 +78,85 @@ def test_a_serial_run_killed_at_random_equals_one_that_was_not(make_config, tmp_
     print(f"{survived} kills survived, {in_writing} of them while a file was being written")
     assert survived >= kills / 2
 
+    assert_same_run(broken, whole)
+
+
+def assert_same_run(broken, whole):
     ours, theirs = newest(broken.run_path), newest(whole.run_path)
     assert ours.tensors.keys() == theirs.tensors.keys()
     for name in ours.tensors:
         assert torch.equal(ours.tensors[name], theirs.tensors[name]), name
-    assert ours.tensors["learner.counters"][0] == frames
-    assert [line["frame"] for line in lines(broken.run_path)] == list(range(100, frames + 1, 100))
+    assert ours.tensors["learner.counters"][0] == whole.run.frames
+    assert [line["frame"] for line in lines(broken.run_path)] == list(range(100, whole.run.frames + 1, 100))
     for one, other in zip(lines(broken.run_path), lines(whole.run_path), strict=True):
         assert steady(one) == steady(other)
     assert not list(broken.run_path.rglob(".*.tmp"))
+
+
+def train_to_a_write(config, file, function, call):
+    """To be the whole life of a process, which ends in the writing of `file`: at a call of a function of the system."""
+    calls = Counter()
+
+    def dying(name, real):
+        def act(*arguments, **options):
+            calls[name] += 1
+            if (name, calls[name]) == (function, call):
+                if name == "fdopen":
+                    os.write(arguments[0], b"half a checkpoint")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **options)
+
+        return act
+
+    def watching(path, data):
+        if path.name == file:
+            for name in ("fdopen", "fsync", "replace", "unlink"):
+                setattr(os, name, dying(name, getattr(os, name)))
+        write(path, data)
+
+    write, checkpoint.write_atomically = checkpoint.write_atomically, watching
+    train_here(config)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """Long enough for a best checkpoint, with one at every update."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    config = TrainConfig(
+        env=EnvConfig("catch"), agent=AgentConfig("shallow", core_size=8), learner=LearnerConfig(unroll=5, batch_size=4),
+        actors=ActorConfig("serial"), run=RunConfig(1500, run_dir=str(path), log_frames=100, checkpoint_minutes=1e-6,
+                                                    eval_episodes=0),
+    )  # fmt: skip
+    process = start_training(config)
+    process.join()
+    assert process.exitcode == 0
+    assert (path / "checkpoints" / "best.safetensors").exists()
+    return config
+
+
+@pytest.mark.parametrize("file", ["frame_000000000060.safetensors", "best.safetensors"])
+@pytest.mark.parametrize(
+    ("function", "call", "left"),
+    [("fdopen", 1, "half"), ("fsync", 1, "whole"), ("replace", 1, "whole"), ("fsync", 2, "none"), ("unlink", 3, "none")],
+    ids=["writing", "flushing", "renaming", "flushing the directory", "after it"],
+)
+def test_a_run_killed_inside_a_checkpoints_write_equals_one_that_was_not(whole_run, tmp_path, file, function, call, left):
+    broken = whole_run.with_run(run_dir=str(tmp_path / "broken"))
+    process = PROCESSES.Process(target=train_to_a_write, args=(broken, file, function, call))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    checkpoints = broken.run_path / "checkpoints"
+    unfinished = [path.read_bytes() == b"half a checkpoint" for path in checkpoints.glob(".*.tmp")]
+    assert unfinished == {"half": [True], "whole": [False], "none": []}[left]
+    assert (checkpoints / file).exists() == (left == "none")
+    broken = broken.with_run(resume=True)
+    process = start_training(broken)
+    process.join()
+    assert process.exitcode == 0
+    assert_same_run(broken, whole_run)
+    ours, theirs = (read_checkpoint(run.run_path / "checkpoints" / "best.safetensors") for run in (broken, whole_run))
+    assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in theirs.tensors)
 
 
 @pytest.mark.slow

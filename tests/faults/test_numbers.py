@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from actors import ray_pool
+from actors.pool import PoolError
 from actors.serial_pool import SerialPool
 from envs.gymnasium_games import GymnasiumGames
 from envs.stream import EpisodeStream, GameError
@@ -15,6 +17,7 @@ from learners.learner import Learner, NonFiniteError
 from learners.meta_gradient import MetaGradient
 from studies.training import train
 from tests.counter import Counter
+from tests.fragile import STEPS
 
 
 class Odd(Counter):
@@ -57,11 +60,15 @@ def test_an_observation_that_is_no_image_names_its_environment_and_action():
         play_two_steps(observation=np.zeros(7, dtype=np.uint8))
 
 
-def test_a_game_that_raises_ends_a_serial_run_with_a_checkpoint(make_config, never):
-    config = make_config(game="gym:tests.counter:Failing-v0")
-    with pytest.raises(GameError, match=r"environment 0 of tests.counter:Failing-v0 failed at action \d: .* joystick came off"):
+@pytest.mark.parametrize("pool", ["serial", "ray"])
+def test_a_game_that_raises_ends_a_run_with_a_checkpoint_of_where_it_was(make_config, never, monkeypatch, pool):
+    monkeypatch.setattr(ray_pool, "MAX_FAILURES", 1)
+    config = make_config(game="gym:tests.fragile:Fragile-v0", pool=pool, num_actors=1, envs_per_actor=4, frames=1000)
+    cause = r"environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
+    with pytest.raises(GameError if pool == "serial" else PoolError, match=cause):
         train(config, never)
-    assert list((config.run_path / "checkpoints").glob("frame_*"))
+    newest = max((config.run_path / "checkpoints").glob("frame_*"))
+    assert 4 * STEPS <= read_checkpoint(newest).tensors["learner.counters"][0] < 1000
 
 
 def poisoned(make_config, poison, updates, **overrides):

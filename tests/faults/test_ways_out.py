@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 import launch
+from actors import cluster
 from actors.guardian import clear
+from actors.pool import PoolError
 from studies.training import train
 from tests.running import count_lines, is_gone, rollout_actors, start_command, wait_until
 
@@ -88,6 +90,24 @@ def test_an_evaluation_that_is_stopped_writes_nothing(make_config, never, capsys
     launch.evaluate(["--run-dir", str(config.run_path)], stop)
     assert "nothing was written" in capsys.readouterr().out
     assert not (config.run_path / "evaluation.json").exists()
+
+
+def test_a_ray_that_does_not_start_leaves_sigterm_as_it_was(monkeypatch):
+    """Ray takes the handler over before all else that may fail."""
+
+    def failing(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise PoolError("no Ray today")
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        ours = signal.getsignal(signal.SIGTERM)
+        monkeypatch.setattr(cluster, "_start", failing)
+        with pytest.raises(PoolError):
+            cluster.start_ray("", 1)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_guardian_ends_only_what_writes_into_its_own_directory(tmp_path):

@@ -44,6 +44,51 @@ def test_a_damaged_newest_gives_way_to_the_one_before(tmp_path, size, caplog):
     assert "damaged" in caplog.text
 
 
+def test_the_best_steps_in_when_all_others_are_damaged(tmp_path, caplog):
+    directory = CheckpointDirectory(tmp_path, keep=3)
+    for frame in (1, 2, 3):
+        directory.save(make(frame), frame, is_best=frame == 1)
+    for path in directory.list()[:2]:
+        os.truncate(path, 20)
+    assert directory.newest().group("a")["x"][0] == 1
+    assert "using best" not in caplog.text
+    os.truncate(directory.list()[2], 20)
+    assert directory.newest().group("a")["x"][0] == 1
+    assert caplog.text.count("using best.safetensors instead") == 3
+    os.truncate(tmp_path / "best.safetensors", 20)
+    with pytest.raises(CheckpointError, match=r"frame_000000000003.* is damaged"):
+        directory.newest()
+
+
+@pytest.mark.parametrize(
+    ("frames", "damaged", "keep", "saved", "left"),
+    [
+        ((100, 200, 300), (300,), 1, 210, [210]),
+        ((100, 200, 300, 400), (200, 300, 400), 3, 150, [100, 150]),
+        ((100, 200, 300), (300,), 2, 300, [200, 300]),
+    ],
+)
+def test_a_save_outlives_damaged_ones_of_later_frames(tmp_path, frames, damaged, keep, saved, left):
+    for frame in frames:
+        path = CheckpointDirectory(tmp_path, keep=9).save(make(frame), frame, is_best=False)
+        if frame in damaged:
+            os.truncate(path, 20)
+    directory = CheckpointDirectory(tmp_path, keep)
+    path = directory.save(make(saved), saved, is_best=False)
+    assert sorted(int(path.stem.removeprefix("frame_")) for path in tmp_path.iterdir()) == left
+    assert directory.list()[0] == path
+    assert directory.newest().group("a")["x"][0] == saved
+
+
+def test_what_cannot_be_removed_does_not_fail_a_save_or_displace_it(tmp_path):
+    (tmp_path / "frame_000000000999.safetensors").mkdir()
+    directory = CheckpointDirectory(tmp_path, keep=1)
+    directory.save(make(1), 1, is_best=False)
+    path = directory.save(make(2), 2, is_best=False)
+    assert directory.list()[1:] == [path]
+    assert directory.newest().group("a")["x"][0] == 2
+
+
 def test_nothing_usable_is_an_error_that_says_so(tmp_path):
     directory = CheckpointDirectory(tmp_path, keep=2)
     with pytest.raises(CheckpointError, match="no checkpoint"):

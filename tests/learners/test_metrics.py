@@ -5,7 +5,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from envs.stream import Episode
-from learners.metrics import WINDOW, EpisodeStatistics, Means, MetricsWriter
+from learners.metrics import WINDOW, EpisodeStatistics, Means, MetricsWriter, keep_until
 
 
 def test_means_leave_out_nan_and_survive_a_round_trip():
@@ -58,3 +58,21 @@ def test_nonsense_in_the_metrics_is_cut_away(tmp_path, content):
     writer.write(6, {"x": 1.0})
     writer.close()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"frame": 6, "x": 1.0}\n'
+
+
+@pytest.mark.parametrize(
+    ("frames", "kept", "damaged"),
+    [
+        ([10, 20, 30, 40, 50], [10, 20, 30], 0),
+        ([10, 9920, 30, 40, 50], [10, 30], 1),
+        ([10, 9920, None, 30, 40, None], [10, 30], 2),
+        ([10, None, 30, 40], [10, 30], 1),
+        ([10, 25, 20, 30, 40], [10, 25, 30], 1),
+    ],
+)
+def test_a_damaged_frame_number_costs_its_own_line_and_is_told(tmp_path, caplog, frames, kept, damaged):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join("nonsense\n" if frame is None else f'{{"frame": {frame}}}\n' for frame in frames))
+    keep_until(path, 30)
+    assert [json.loads(line)["frame"] for line in path.read_text().splitlines()] == kept
+    assert f"{damaged} damaged lines are dropped" in caplog.text if damaged else not caplog.text

@@ -1,5 +1,6 @@
 """Runs of an experiment: spread, kept, made again."""
 
+import errno
 import os
 import sys
 import threading
@@ -58,10 +59,60 @@ def test_a_killed_worker_is_replaced(tmp_path, never):
     assert [run["value"] for run in data] == [0, 1]
 
 
-def test_a_directory_that_cannot_be_used_is_refused(tmp_path):
-    (tmp_path / "settings.json").write_text("{}")
+@pytest.mark.parametrize("content", ["{}", "[]", "null", "{", "[" * 200_000, "\0"])
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
     with pytest.raises(RunError, match="cannot use"):
         Experiment(tmp_path, {})
+
+
+def plant(path, kind):
+    """What is no file, in the place of one."""
+    if kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 10**12)
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "pipe", "huge"])
+def test_only_plain_files_of_bounded_size_are_read(tmp_path, never, kind):
+    plant(tmp_path / "settings.json", kind)
+    with pytest.raises(RunError, match="cannot use"):
+        Experiment(tmp_path, {})
+    experiment = Experiment(tmp_path / "out", {"factor": 1})
+    plant(tmp_path / "out" / "runs" / "000.json", kind)
+    with pytest.raises(RunError, match="cannot read"):
+        experiment.collect(1, 1, double, "test", never, 0)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "7", "[" * 200_000, '{"value": 1'])
+def test_a_damaged_run_is_made_again(tmp_path, content):
+    experiment = Experiment(tmp_path, {})
+    (tmp_path / "runs" / "000.json").write_text(content)
+    assert experiment._read(0) is None
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path, never, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    experiment = Experiment(tmp_path, {"factor": 1})
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(experiment, "_make", lambda *_: iter([(0, {"value": 1})]))
+    message = r"cannot write \S+: No space left on device; the same command continues"
+    for work in (
+        lambda: experiment.collect(1, 1, double, "test", never, 0),
+        lambda: experiment.write_json("data.json", {}),
+        lambda: experiment.write_text("summary.md", ""),
+        lambda: Experiment(tmp_path / "other", {}),
+    ):
+        with pytest.raises(RunError, match=message):
+            work()
 
 
 def test_a_finished_experiment_needs_no_workers(tmp_path, never, monkeypatch):

@@ -1,6 +1,8 @@
 """The paper's figures, in miniature."""
 
+import errno
 import json
+import os
 import threading
 
 import numpy as np
@@ -45,6 +47,18 @@ def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, 
     # A run depends on its number alone; what runs beside it changes no more than the rounding.
     assert_nearly_equal(again, data)
     assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
+
+
+def test_a_disk_that_refuses_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    """Also where it refuses a picture, which is written by other code than ours."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "figure.png"))
+
+    monkeypatch.setattr(reproduce_lambda, "Experiment", full)
+    assert launch.main(["reproduce", "lambda", "--out", str(tmp_path)]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint == f"launch.py: cannot go on in {tmp_path}: No space left on device; the same command continues\n"
 
 
 def assert_nearly_equal(actual, expected):

@@ -1,0 +1,78 @@
+"""A log on a full disk, a pipe whose reader is dead, no stderr at all: progress is lost, the work is not."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import launch
+from studies import grid_progress
+from studies.grid_progress import GridProgress
+from studies.progress import Progress
+from tests.running import ROOT
+
+CODE = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import studies.progress
+studies.progress.PLAIN_SECONDS = 0.0
+import launch
+sys.exit(launch.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("stderr", ["full", "dead", "closed"])
+def test_a_run_that_nobody_listens_to_finishes(tmp_path, stderr):
+    flags = f"--game catch --torso shallow --pool serial --frames 400 --eval-episodes 2 --run-dir {tmp_path / 'run'}"
+    command = [sys.executable, "-c", CODE, "train", *flags.split()]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with open("/dev/full", "w") as full:
+            target = {"full": full, "dead": writer, "closed": None}[stderr]
+            shell = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if stderr == "closed" else []
+            done = subprocess.run([*shell, *command], stdout=subprocess.PIPE, stderr=target, text=True, timeout=120)
+    finally:
+        os.close(writer)
+    assert done.returncode == 0
+    assert "480 frames in" in done.stdout
+    assert "left" not in done.stdout
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 480
+
+
+class Refusing(io.StringIO):
+    """A terminal that is no more, or what is left of a log."""
+
+    def __init__(self, terminal):
+        super().__init__()
+        self.terminal, self.refused = terminal, 0
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        self.refused += 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal):
+    monkeypatch.setattr(threading, "excepthook", launch.report_thread)  # The bar is drawn by a thread.
+    monkeypatch.setattr("studies.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(grid_progress, "PLAIN_SECONDS", 0.0)
+    stderr = Refusing(terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    progress = Progress("playing", 10)
+    progress.update(5)
+    progress.close()
+    drawn = stderr.refused
+    assert drawn
+    table = GridProgress([], {})
+    table.show(set(), set(), {})
+    table.close()
+    assert stderr.refused > drawn
