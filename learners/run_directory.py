@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,15 @@ class RunError(ValueError):
     """A run directory that cannot be used as asked; the message says why."""
 
 
+@contextmanager
+def looking_into(path: Path) -> Iterator[None]:
+    """Whatever the system refuses about `path` (no permission, a name too long) becomes a RunError."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot look into {path}: {explain(error)}") from None
+
+
 class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
@@ -37,20 +48,22 @@ class RunDirectory:
     def unused(path: Path) -> RunDirectory:
         """A directory for a new run, not made yet; one that holds anything is refused."""
         run = RunDirectory(path)
-        if run.config_path.exists():
-            raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
-        if run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()):
-            raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
+        with looking_into(path):
+            if run.config_path.exists():
+                raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
+            if run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()):
+                raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
         return run
 
     @staticmethod
     def open(path: Path) -> RunDirectory:
         run = RunDirectory(path)
-        if not run.config_path.is_file():
-            raise RunError(f"{path} holds no run (it has no config.json)")
-        for name in ENTRIES:
-            if (path / name).is_symlink():
-                raise RunError(f"{path / name} is a link; a run keeps its files in its own directory")
+        with looking_into(path):
+            if not run.config_path.is_file():
+                raise RunError(f"{path} holds no run (it has no config.json)")
+            for name in ENTRIES:
+                if (path / name).is_symlink():
+                    raise RunError(f"{path / name} is a link; a run keeps its files in its own directory")
         return run
 
     @property

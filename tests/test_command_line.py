@@ -87,6 +87,21 @@ def test_a_directory_that_cannot_be_written(capsys, tmp_path):
     assert "cannot write" in mistake(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", *TINY, "--run-dir"],
+        ["train", "--resume", "--run-dir"],
+        ["evaluate", "--run-dir"],
+        ["compare", "--games", "catch", "--tasks", "none", "--out"],
+        ["report"],
+    ],
+)
+def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
+    assert "File name too long" in mistake(capsys, *command, tmp_path / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
     (tmp_path / "thesis.tex").write_text("irreplaceable")
     assert "not a run" in mistake(capsys, "train", "--run-dir", tmp_path, *TINY)
