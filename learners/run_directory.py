@@ -14,7 +14,7 @@ from typing import Any
 
 from configs.train import TrainConfig
 from learners.checkpoint import CheckpointDirectory
-from learners.files import explain, parse_json, read_bounded, write_atomically
+from learners.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
 
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20
@@ -51,7 +51,7 @@ class RunDirectory:
         with looking_into(path):
             if run.config_path.exists():
                 raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
-            if run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()):
+            if path.is_dir() and not all(entry.name == LOCK or is_unfinished(entry) for entry in path.iterdir()):
                 raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
         return run
 

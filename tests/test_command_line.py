@@ -103,9 +103,12 @@ def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
 
 
 def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
-    (tmp_path / "thesis.tex").write_text("irreplaceable")
-    assert "not a run" in mistake(capsys, "train", "--run-dir", tmp_path, *TINY)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    for name in ("thesis.tex", ".thesis.tmp"):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / name).write_text("irreplaceable")
+        assert "not a run" in mistake(capsys, "train", "--run-dir", directory, *TINY)
+        assert [path.name for path in directory.iterdir()] == [name]
 
 
 def test_the_life_of_a_run(capsys, run_dir):
