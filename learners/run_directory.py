@@ -18,6 +18,8 @@ from learners.files import explain, is_unfinished, parse_json, read_bounded, wri
 
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20
+MAX_RESUMPTIONS = 500
+"""The last of them that are kept: with more, config.json would grow beyond what is read."""
 LOCK = ".lock"
 ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json", "evaluation.json", LOCK)
 """What is read or written in a run directory, beside TensorBoard's files."""
@@ -72,9 +74,13 @@ class RunDirectory:
         return not self.checkpoints(keep=1).list() and not (self.metrics_path.exists() and self.metrics_path.stat().st_size)
 
     def read_config(self) -> TrainConfig:
+        return self._read_config()[0]
+
+    def _read_config(self) -> tuple[TrainConfig, dict[str, Any]]:
+        """The config, and the whole record that it stands in."""
         try:
             record = parse_json(read_bounded(self.config_path, MAX_CONFIG_BYTES))
-            return TrainConfig.from_dict(record["config"])
+            return TrainConfig.from_dict(record["config"]), record
         except OSError as error:
             raise RunError(f"cannot read {self.config_path}: {explain(error)}") from None
         except (KeyError, TypeError, ValueError) as error:
@@ -82,6 +88,13 @@ class RunDirectory:
 
     def write_config(self, config: TrainConfig) -> None:
         self.write_json(self.config_path, {"config": config.to_dict(), **provenance()})
+
+    def add_resumption(self, config: TrainConfig, frame: int) -> None:
+        """Notes the settings from now on, and by what and where the run is continued; what began it stays on record."""
+        _, record = self._read_config()
+        earlier = record.get("resumed")
+        resumed = [*(earlier if isinstance(earlier, list) else []), {"frame": frame, **provenance()}][-MAX_RESUMPTIONS:]
+        self.write_json(self.config_path, record | {"config": config.to_dict(), "resumed": resumed})
 
     def checkpoints(self, keep: int) -> CheckpointDirectory:
         return CheckpointDirectory(self.checkpoint_path, keep)

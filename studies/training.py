@@ -124,10 +124,12 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
             if checkpoint is not None:
                 run.load(checkpoint)
-            if not config.run.resume:
+            if config.run.resume:
+                directory.add_resumption(config, run.learner.frame)
+            else:
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
-            directory.write_config(config)
+                directory.write_config(config)
             print(f"run directory: {directory.path} (tensorboard --logdir {directory.path})", file=sys.stderr, flush=True)
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():

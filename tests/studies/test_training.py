@@ -115,6 +115,22 @@ def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_pa
     assert_same_run(whole, broken)
 
 
+def test_a_resumed_run_remembers_what_began_it(make_config, never, monkeypatch):
+    config = make_config(frames=40)
+    monkeypatch.setattr("learners.run_directory._commit", lambda: "first")
+    train(config, never)
+    began = json.loads((config.run_path / "config.json").read_text())
+    for commit, frames in (("second", 80), ("third", 120)):
+        monkeypatch.setattr("learners.run_directory._commit", lambda commit=commit: commit)
+        train(config.with_run(resume=True, frames=frames), never)
+    record = json.loads((config.run_path / "config.json").read_text())
+    for name in ("commit", "versions", "machine"):
+        assert record[name] == began[name]
+    assert [(entry["commit"], entry["frame"]) for entry in record["resumed"]] == [("second", 40), ("third", 80)]
+    assert record["resumed"][0].keys() == {"commit", "versions", "machine", "frame"}
+    assert record["config"]["run"]["frames"] == 120
+
+
 def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkeypatch):
     config = make_config(checkpoint_minutes=1e-9)
     step = Learner.step
