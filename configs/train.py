@@ -177,13 +177,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _check_numbers(self)
-        frames_per_update = self.learner.unroll * self.learner.batch_size
-        if self.run.frames < frames_per_update:
-            raise ConfigError(
-                f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps (--unroll times --batch-size)"
-            )
+        if not self.run.resume:  # Else the batch is the run's, and `check_resumes` knows it.
+            self._check_frames()
         if self.learner.compile and self.task in META_LEARNED:
             raise ConfigError(f"--compile has no second derivatives, which --task {self.task} needs for its meta-gradient")
+
+    def _check_frames(self) -> None:
+        batch = self.learner.unroll * self.learner.batch_size
+        if self.run.frames < batch:
+            raise ConfigError(
+                f"--frames {self.run.frames} is less than one batch of {batch} steps (--unroll times --batch-size)"
+            )
 
     @property
     def run_path(self) -> Path:
@@ -210,6 +214,7 @@ class TrainConfig:
             if ours[key] != theirs[key]:
                 flag = key[-1].replace("_", "-")
                 raise ConfigError(f"the run was started with --{flag} {theirs[key]}; it cannot resume with {ours[key]}")
+        self._check_frames()
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:

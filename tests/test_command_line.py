@@ -126,8 +126,12 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert "--task none; it cannot resume with gvf" in mistake(
         capsys, "train", "--run-dir", run_dir, "--resume", "--task", "gvf"
     )
+    assert "--frames 19 is less than one batch of 20 steps" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--frames", "19"
+    )
     assert snapshot(run_dir) == before
 
+    assert launch.parse_train(["--run-dir", str(run_dir), "--resume", "--frames", "20"]).run.frames == 20
     assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]) == 0
     assert json.loads((run_dir / "result.json").read_text())["frames"] == 600
     capsys.readouterr()
