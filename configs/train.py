@@ -165,7 +165,8 @@ class TrainConfig:
     """Train an IMPALA agent, with an auxiliary task if one is asked for."""
 
     preset: Literal["default", "paper"] = "default"
-    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's, for 200M frames."""
+    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's,
+    residual network and all, for 200M frames."""
     task: TaskName = "none"
     """Auxiliary task that helps to shape the torso."""
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -301,6 +302,7 @@ PRESETS: dict[str, TrainConfig] = {
     "default": TrainConfig(),
     "paper": TrainConfig(
         preset="paper",
+        agent=AgentConfig(torso="deep"),
         learner=LearnerConfig(
             unroll=20,
             batch_size=32,

@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.tasks import TASKS
-from configs.train import ActorConfig, LearnerConfig
+from configs.train import ActorConfig, AgentConfig, LearnerConfig
 from learners.checkpoint import read_checkpoint
 from learners.learner import Learner, NonFiniteError
 from studies.evaluation import load_agent
@@ -174,6 +174,7 @@ def test_a_short_real_atari_run_through_ray(make_config, never):
 def test_presets():
     from configs.train import PRESETS
 
+    assert PRESETS["paper"].agent == AgentConfig(torso="deep", core_size=0)
     paper = PRESETS["paper"].learner
     assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (
         32,
@@ -183,5 +184,6 @@ def test_presets():
         40,
     )
     assert (paper.discount, paper.value_cost, paper.entropy_cost, paper.rmsprop_decay) == (0.99, 0.5, 0.01, 0.99)
+    assert (paper.trace_lambda, paper.rmsprop_initial_moment) == (1.0, 1.0)
     assert PRESETS["default"].learner == LearnerConfig()
     assert PRESETS["default"].actors == ActorConfig()
