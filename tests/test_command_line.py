@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 import launch
 from tests.trial_files import make_grid, write_trial
@@ -66,6 +67,11 @@ def snapshot(directory):
         (["--answer-lambda", "1.5"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--answer-lambda", "-0.1"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--task", "reverse_gvf", "--compile"], "--compile has no second derivatives"),
+        pytest.param(
+            ["--device", "cuda"],
+            "torch finds no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
         (["--resume"], "holds no run"),
         (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),
     ],
