@@ -47,6 +47,7 @@ def snapshot(directory):
     ("arguments", "complaint"),
     [
         (["--game", "brekout"], "did you mean breakout"),
+        (["--game", "gym:CarRacing-v9"], "did you mean gym:CarRacing-v3"),
         (["--game", "gym:CartPole-v1"], "only uint8 images"),
         (["--game", "gym:Pendulum-v1"], "only Discrete"),
         (["--nonsense", "1"], "--nonsense"),
