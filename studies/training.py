@@ -221,7 +221,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
                 next_save = time.monotonic() + (save_seconds if saved else min(save_seconds, RETRY_SECONDS))
         writer.pictures(learner.frame, learner.pictures())
     except StopRequested:
-        log.info("stopping at frame %d", learner.frame)
+        pass  # Asked while it waited for trajectories; the loop's own condition sees every other request.
     finally:
         progress.close()
 
