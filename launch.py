@@ -146,7 +146,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
                 kind,
                 prog=f"launch.py {command}",
                 args=list(arguments),
-                default=default,
+                default=tyro.MISSING_NONPROP if default is None else default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
             )
     except SystemExit as exit:
@@ -254,7 +254,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from actors.pool import PoolError
     from envs.stream import GameError
     from learners.checkpoint import CheckpointError
-    from learners.learner import NonFiniteError
+    from learners.optimiser import NonFiniteError
     from learners.run_directory import RunError
 
     return (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
