@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 30.0
 """Between two attempts to save, while they fail."""
+FINAL_GAMES_SEED = 1_000_000
+"""Added to the seed for the final games: a serial run was trained on the ones that its own seed begins with."""
 
 
 @dataclass
@@ -276,7 +278,9 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
     evaluation = None
     if config.run.eval_episodes:
         try:
-            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop, cores)
+            evaluation = play_games(
+                learner.agent, config, config.run.eval_episodes, config.run.seed + FINAL_GAMES_SEED, stop, cores
+            )
         except StopRequested:
             return None
     score = run.episodes.mean_score

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from agents.tasks import TASKS
 from configs.train import ActorConfig, AgentConfig, LearnerConfig
+from envs.stream import EpisodeStream, episode_seed
 from learners.checkpoint import read_checkpoint
 from learners.learner import Learner, NonFiniteError
 from studies.evaluation import load_agent
@@ -129,6 +130,21 @@ def test_a_resumed_run_remembers_what_began_it(make_config, never, monkeypatch):
     assert [(entry["commit"], entry["frame"]) for entry in record["resumed"]] == [("second", 40), ("third", 80)]
     assert record["resumed"][0].keys() == {"commit", "versions", "machine", "frame"}
     assert record["config"]["run"]["frames"] == 120
+
+
+def test_the_final_games_are_not_those_of_training(make_config, never, monkeypatch):
+    seeds = []
+
+    def noting(games, seed):
+        seeds.append(seed)
+        return EpisodeStream(games, seed)
+
+    for module in ("actors.rollout", "actors.evaluator"):
+        monkeypatch.setattr(f"{module}.EpisodeStream", noting)
+    train(make_config(frames=40, eval_episodes=2), never)
+    training, final = ({episode_seed(seed, env, number) for env in range(16) for number in range(16)} for seed in seeds)
+    assert len(training) == len(final) == 256
+    assert not training & final
 
 
 def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkeypatch):
