@@ -126,7 +126,7 @@ class ActorConfig:
     pool: Literal["ray", "serial"] = "ray"
     """ray: actors in processes of their own. serial: in this process, slower, reproducible bit for bit."""
     num_actors: int = 0
-    """Actor processes; 0 chooses from the number of cores."""
+    """Actor processes; 0 chooses from the number of cores, as many as leave the data fresh."""
     envs_per_actor: int = 0
     """Games that an actor steps together; 0 chooses from the batch size."""
     in_flight: int = 2
