@@ -64,6 +64,7 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         actors=ActorConfig(),
         run=RunConfig(frames=ENDLESS, eval_episodes=0, log_frames=1),
     )
+    game_spec(training.env.game, training.env.protocol)  # A game that cannot be played is refused here, in this process.
     cores = available_cores()
     gpu = choose_device(training.learner.device).type == "cuda"
     resources = choose_resources(training, cores, gpu)

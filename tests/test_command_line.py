@@ -165,6 +165,8 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")
     assert "--run-dir" in mistake(capsys, "evaluate")
     assert "--seconds must be positive" in mistake(capsys, "benchmark", "--seconds", "0")
+    assert "did you mean breakout" in mistake(capsys, "benchmark", "--game", "brekout")
+    assert "only uint8 images" in mistake(capsys, "benchmark", "--game", "gym:CartPole-v1")
     assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
 
 
