@@ -24,6 +24,7 @@ from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
 from configs.benchmark import BenchmarkConfig
+from configs.errors import ConfigError
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack
 from envs.registry import game_spec, make_games
@@ -221,12 +222,25 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
         threading.Thread(target=end_later, daemon=True).start()
         train(config.with_run(run_dir=str(run_dir)), ended)
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    measured = [line for line in lines if line["charts/wall_seconds"] >= WARM_UP_SECONDS]
+    return summarise(lines, WARM_UP_SECONDS)
+
+
+def summarise(lines: Sequence[dict[str, float]], warm_up: float) -> dict[str, float]:
+    """Speed, and the shares of the time, from the metrics of a run without its first seconds.
+
+    A line for a batch that needed no new trajectory says nothing of the actors' time.
+    """
+    measured = [line for line in lines if line["charts/wall_seconds"] >= warm_up]
+    if len(measured) < 2:
+        raise ConfigError("--seconds is too short: there were fewer than two updates to measure")
     first, last = measured[0], measured[-1]
     speed = (last["frame"] - first["frame"]) / (last["charts/wall_seconds"] - first["charts/wall_seconds"])
-    parts = [name for name in last if name.startswith("time/")]
-    shares = {name.removeprefix("time/"): float(np.mean([line[name] for line in measured])) for name in parts}
-    return {"frames_per_second": speed} | shares
+    shares: dict[str, list[float]] = {}
+    for line in measured:
+        for name, value in line.items():
+            if name.startswith("time/"):
+                shares.setdefault(name.removeprefix("time/"), []).append(value)
+    return {"frames_per_second": speed} | {name: float(np.mean(values)) for name, values in shares.items()}
 
 
 def _trained_seconds(metrics: Path) -> float:
