@@ -66,9 +66,14 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
 def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
     """Measure the speed of every part and of the whole."""
     config = parse(BenchmarkConfig, "benchmark", arguments)
+    from actors.pool import StopRequested
     from studies.benchmark import print_table, run_benchmark
 
-    result = run_benchmark(config, stop)
+    try:
+        result = run_benchmark(config, stop)
+    except StopRequested:
+        print("stopped; there is no result")
+        return
     print(json.dumps(result)) if config.json else print_table(result)
 
 

@@ -1,10 +1,16 @@
-"""The benchmark: in a very short form."""
+"""The benchmark: in a very short form, and when it is stopped."""
 
+import signal
+import time
+
+import psutil
 import pytest
 
 from configs.benchmark import BenchmarkConfig
 from configs.errors import ConfigError
 from studies import benchmark
+from tests.faults.test_ways_out import send
+from tests.running import is_gone, rollout_actors, start_command, wait_until
 
 
 def test_every_part_is_measured(monkeypatch, never, capsys):
@@ -33,3 +39,27 @@ def test_shares_are_of_the_lines_that_have_them():
         assert benchmark.summarise(some, 5.0) == pytest.approx(expected)
     with pytest.raises(ConfigError, match="--seconds is too short"):
         benchmark.summarise(lines[:2], 5.0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"), [("alone", signal.SIGINT), ("alone", signal.SIGTERM), ("training", signal.SIGTERM)]
+)
+def test_a_benchmark_that_is_stopped_leaves_promptly_and_quietly(moment, number):
+    """Whether it measures a part alone, in processes that a terminal's Ctrl-C reaches as well, or trains."""
+    seconds = 3600 if moment == "alone" else 1
+    process = start_command("benchmark", "--game", "catch", "--torso", "shallow", "--batch-size", 4, "--seconds", seconds)
+    try:
+        main = psutil.Process(process.pid)
+        wait_until(lambda: rollout_actors(main.pid) if moment == "training" else main.children(), process=process)
+        family = main.children(recursive=True)
+        asked = time.monotonic()
+        send(main, number)
+        output, errors = process.communicate(timeout=20)
+        print(f"{moment}, {number.name}: left after {time.monotonic() - asked:.1f} s")
+        wait_until(lambda: all(map(is_gone, family)), seconds=10)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "stopped; there is no result" in output
+    assert "Traceback" not in errors
+    assert "KeyboardInterrupt" not in errors
