@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import launch
+from actors import evaluator
 from actors.guardian import clear
 from studies.training import train
 from tests.running import count_lines, is_gone, rollout_actors, start_command, wait_until
@@ -88,6 +89,22 @@ def test_an_evaluation_that_is_stopped_writes_nothing(make_config, never, capsys
     launch.evaluate(["--run-dir", str(config.run_path)], stop)
     assert "nothing was written" in capsys.readouterr().out
     assert not (config.run_path / "evaluation.json").exists()
+
+
+def test_a_film_that_is_stopped_leaves_the_scores(make_config, never, capsys, monkeypatch):
+    config, stop = make_config(frames=40), threading.Event()
+    train(config, never)
+    film_game = evaluator.film_game
+
+    def stopping(*arguments):
+        stop.set()
+        return film_game(*arguments)
+
+    monkeypatch.setattr(evaluator, "film_game", stopping)
+    launch.evaluate(["--run-dir", str(config.run_path), "--episodes", "2", "--video"], stop)
+    assert "2 games: mean" in capsys.readouterr().out
+    assert (config.run_path / "evaluation.json").exists()
+    assert not (config.run_path / "videos").exists()
 
 
 def test_the_guardian_ends_only_what_writes_into_its_own_directory(tmp_path):
