@@ -66,9 +66,14 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
 def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
     """Measure the speed of every part and of the whole."""
     config = parse(BenchmarkConfig, "benchmark", arguments)
+    from actors.pool import StopRequested
     from studies.benchmark import print_table, run_benchmark
 
-    result = run_benchmark(config, stop)
+    try:
+        result = run_benchmark(config, stop)
+    except StopRequested:
+        print("stopped; there is no result")
+        return
     print(json.dumps(result)) if config.json else print_table(result)
 
 
@@ -146,7 +151,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
                 kind,
                 prog=f"launch.py {command}",
                 args=list(arguments),
-                default=default,
+                default=tyro.MISSING_NONPROP if default is None else default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
             )
     except SystemExit as exit:
@@ -254,7 +259,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from actors.pool import PoolError
     from envs.stream import GameError
     from learners.checkpoint import CheckpointError
-    from learners.learner import NonFiniteError
+    from learners.optimiser import NonFiniteError
     from learners.run_directory import RunError
 
     return (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,16 +108,39 @@ def evaluate(
     return Evaluation(game, protocol, scores, steps)
 
 
-def record_video(agent: Agent, game: str, protocol: str, seed: int, path: Path) -> float:
-    """Films one game and returns its score so far (long games are cut after five minutes)."""
-    film, score = film_game(agent, game, protocol, seed)
+def record_video(
+    agent: Agent, game: str, protocol: str, seed: int, path: Path, on_picture: Callable[[], None] = lambda: None
+) -> float:
+    """Films one game and returns its score so far (long games are cut after five minutes); calls `on_picture` all the time.
+
+    The film has its name only once it is whole. Raises OSError where that fails.
+    """
+    film, score = film_game(agent, game, protocol, seed, on_picture)
     path.parent.mkdir(exist_ok=True)
-    zoom = max(1, VIDEO_HEIGHT // film[0].shape[0])
-    imageio.mimwrite(path, [picture.repeat(zoom, 0).repeat(zoom, 1) for picture in film], fps=VIDEO_FPS, macro_block_size=2)
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as directory:  # ffmpeg would write through a planted link.
+        unfinished = Path(directory) / path.name
+        _encode(film, unfinished, on_picture)
+        unfinished.replace(path)
     return score
 
 
-def film_game(agent: Agent, game: str, protocol: str, seed: int) -> tuple[list[np.ndarray], float]:
+def _encode(film: list[np.ndarray], path: Path, on_picture: Callable[[], None]) -> None:
+    zoom = max(1, VIDEO_HEIGHT // film[0].shape[0])
+    try:
+        writer = imageio.get_writer(path, fps=VIDEO_FPS, macro_block_size=2, ffmpeg_log_level="quiet")
+        with writer:
+            for picture in film:
+                on_picture()
+                writer.append_data(picture.repeat(zoom, 0).repeat(zoom, 1))
+        # Whether ffmpeg succeeded at the end is told to nobody; but it writes last what a reader looks for first.
+        imageio.get_reader(path).close()
+    except OSError:
+        raise OSError("ffmpeg could not write it; the disk may be full") from None
+
+
+def film_game(
+    agent: Agent, game: str, protocol: str, seed: int, on_picture: Callable[[], None] = lambda: None
+) -> tuple[list[np.ndarray], float]:
     """Pictures [H, W, 3] of one game, in colour and full size where it has them, and the score so far.
 
     The agent plays on the frames it was trained on; a twin of the game, given the same seed and actions, is filmed.
@@ -130,6 +154,7 @@ def film_game(agent: Agent, game: str, protocol: str, seed: int) -> tuple[list[n
     for _ in range(MAX_VIDEO_STEPS):
         actions, step = player.step()
         film.append(twin.step(actions, everywhere).frames[0])
+        on_picture()
         score += float(step.reward[0])
         if step.episodes:
             break

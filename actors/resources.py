@@ -1,4 +1,13 @@
-"""How many actors, games and threads suit the machine."""
+"""How many actors, games and threads suit the machine.
+
+Each of `in_flight * actors` rollout calls under way brings a trajectory of every game of its actor, and an update uses up
+`batch_size` of those, so the weights that acted are about
+
+    lag = in_flight * actors * games per actor / batch_size
+
+updates old when the learner gets to see what they did. More cores must not mean older data: with many of them, actors get
+fewer games, and then there are fewer actors than cores.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +22,10 @@ LEARNER_SHARE = 0.45
 MAX_LEARNER_THREADS = 16
 MIN_ENVS, MAX_ENVS = 16, 32
 """Fewer games waste inference on small matrices; more make trajectories that go stale before they are used."""
+FEWEST_ENVS = 4
+"""With fewer still, to keep the lag down, an actor would mostly wait for its own overhead."""
+MAX_LAG = 8
+"""Updates; twice what two cores have with the default batch."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +49,15 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
     """Fills in what the config leaves to us.
 
     Learner and actors share the cores without overlap. One actor more would use the moments in which the learner waits, but
-    the three then push each other out of the caches, which costs more than it brings.
+    the three then push each other out of the caches, which costs more than it brings. What is chosen here keeps the lag
+    within MAX_LAG.
     """
     share = 1 if gpu else min(MAX_LEARNER_THREADS, max(1, round(LEARNER_SHARE * cores)))
     threads = config.learner.learner_threads or share
-    actors = config.actors.num_actors or max(1, cores - threads)
-    envs = config.actors.envs_per_actor or min(MAX_ENVS, max(MIN_ENVS, config.learner.batch_size // actors))
+    batch_size = config.learner.batch_size
+    most_games = MAX_LAG * batch_size // config.actors.in_flight
+    most_actors = most_games // (config.actors.envs_per_actor or FEWEST_ENVS)
+    actors = config.actors.num_actors or max(1, min(cores - threads, most_actors))
+    envs = min(MAX_ENVS, max(MIN_ENVS, batch_size // actors))
+    envs = config.actors.envs_per_actor or max(1, min(envs, most_games // actors))
     return Resources(actors, envs, threads)

@@ -24,7 +24,8 @@ class CompareConfig:
     """Train every task on every game with every seed, as many trials at once as there are cores. A rerun continues."""
 
     preset: Literal["default", "paper"] = "default"
-    """Values that the other flags start from. paper: ten Atari games, five tasks, 3 seeds, 200M frames, IMPALA's learner."""
+    """Values that the other flags start from. paper: ten Atari games, five tasks, 3 seeds, 200M frames, IMPALA's network
+    and learner."""
     games: tuple[str, ...] = ()
     """Games by name (`launch.py games` lists them) or by set: atari5, atari10, atari57."""
     tasks: tuple[TaskName, ...] = ()
@@ -116,6 +117,7 @@ COMPARE_PRESETS: dict[str, CompareConfig] = {
         tasks=("none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf"),
         seeds=3,
         frames=PRESETS["paper"].run.frames,
+        agent=PRESETS["paper"].agent,
         learner=PRESETS["paper"].learner,
     ),
 }

@@ -126,7 +126,7 @@ class ActorConfig:
     pool: Literal["ray", "serial"] = "ray"
     """ray: actors in processes of their own. serial: in this process, slower, reproducible bit for bit."""
     num_actors: int = 0
-    """Actor processes; 0 chooses from the number of cores."""
+    """Actor processes; 0 chooses from the number of cores, as many as leave the data fresh."""
     envs_per_actor: int = 0
     """Games that an actor steps together; 0 chooses from the batch size."""
     in_flight: int = 2
@@ -165,7 +165,8 @@ class TrainConfig:
     """Train an IMPALA agent, with an auxiliary task if one is asked for."""
 
     preset: Literal["default", "paper"] = "default"
-    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's, for 200M frames."""
+    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's,
+    residual network and all, for 200M frames."""
     task: TaskName = "none"
     """Auxiliary task that helps to shape the torso."""
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -185,12 +186,17 @@ class TrainConfig:
         }.items():
             if steps > _MOST_STEPS:
                 raise ConfigError(f"{what} must be at most {_MOST_STEPS}, not {steps}")
-        if self.run.frames < frames_per_update:
-            raise ConfigError(
-                f"--frames {self.run.frames} is less than one batch of {frames_per_update} steps (--unroll times --batch-size)"
-            )
+        if not self.run.resume:  # Else the batch is the run's, and `check_resumes` knows it.
+            self._check_frames()
         if self.learner.compile and self.task in META_LEARNED:
             raise ConfigError(f"--compile has no second derivatives, which --task {self.task} needs for its meta-gradient")
+
+    def _check_frames(self) -> None:
+        batch = self.learner.unroll * self.learner.batch_size
+        if self.run.frames < batch:
+            raise ConfigError(
+                f"--frames {self.run.frames} is less than one batch of {batch} steps (--unroll times --batch-size)"
+            )
 
     @property
     def run_path(self) -> Path:
@@ -217,6 +223,7 @@ class TrainConfig:
             if ours[key] != theirs[key]:
                 flag = key[-1].replace("_", "-")
                 raise ConfigError(f"the run was started with --{flag} {theirs[key]}; it cannot resume with {ours[key]}")
+        self._check_frames()
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
@@ -305,6 +312,7 @@ PRESETS: dict[str, TrainConfig] = {
     "default": TrainConfig(),
     "paper": TrainConfig(
         preset="paper",
+        agent=AgentConfig(torso="deep"),
         learner=LearnerConfig(
             unroll=20,
             batch_size=32,

@@ -20,15 +20,16 @@ GYMNASIUM_PREFIX = "gym:"
 def check_game(name: str) -> None:
     """Raises GameError, with the nearest names, if there is no such game."""
     if name.startswith(GYMNASIUM_PREFIX):
-        env_id = name.removeprefix(GYMNASIUM_PREFIX)
+        prefix, wanted = GYMNASIUM_PREFIX, name.removeprefix(GYMNASIUM_PREFIX)
         known: tuple[str, ...] = tuple(gymnasium.registry)
-        found = env_id in known or ":" in env_id
+        found = wanted in known or ":" in wanted
     else:
-        env_id, known = name, (*SMALL_GAMES, *atari_games())
+        prefix, wanted = "", name.lower().replace("-", "_")
+        known = (*SMALL_GAMES, *atari_games())
         found = name in known
     if not found:
-        near = difflib.get_close_matches(env_id.lower().replace("-", "_"), known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`launch.py games` lists them"
+        near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(prefix + match for match in near)}?" if near else "`launch.py games` lists them"
         raise GameError(f"unknown game '{name}'; {hint}")
 
 

@@ -141,7 +141,7 @@ class EpisodeStream:
         self._score += np.where(valid, raw.reward, 0.0)
         terminated = raw.terminated & valid
         ended = terminated | (raw.truncated & valid)
-        life_lost = raw.life_lost & valid & ~ended
+        life_lost = raw.life_lost & valid
 
         ended_envs = np.flatnonzero(ended).tolist()
         episodes = [Episode(float(self._score[env]), len(self._history[env])) for env in ended_envs]
@@ -152,7 +152,7 @@ class EpisodeStream:
             reward=np.where(valid, raw.reward, 0.0).astype(np.float32),
             discount=(valid & ~terminated & ~life_lost).astype(np.float32),
             valid=valid,
-            first=~valid | life_lost,
+            first=~valid | (life_lost & ~ended),
             new_game=~valid,
             episodes=episodes,
             ended=ended_envs,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
+
+_UNFINISHED = re.compile(r"\..+\.\d+\.tmp")
 
 
 class UnsafeFileError(OSError):
@@ -59,9 +62,14 @@ def write_atomically(path: Path, data: bytes) -> None:
     _sync_directory(path.parent)
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether the name is one that a `write_atomically` that was killed leaves behind."""
+    return _UNFINISHED.fullmatch(path.name) is not None
+
+
 def remove_unfinished(directory: Path) -> None:
     """Removes what a `write_atomically` that was killed left behind."""
-    for path in directory.glob(".*.tmp"):
+    for path in filter(is_unfinished, directory.iterdir()):
         path.unlink(missing_ok=True)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
 from agents.tasks import TASKS, Scene
+from configs.errors import ConfigError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.losses import explained_variance
@@ -171,6 +172,9 @@ class Learner:
 
 
 def choose_device(name: str) -> torch.device:
+    """Raises ConfigError if there is no such device."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no CUDA device here; --device auto takes what there is")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

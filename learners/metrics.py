@@ -27,7 +27,8 @@ MAX_METRICS_BYTES = 1 << 30
 
 
 class Means:
-    """Means of named numbers since the last look; NaN (a quantity that a batch could not give) does not count."""
+    """Means of named numbers since the last look, and maxima of those named `_max`; NaN (a quantity that a batch could not
+    give) does not count."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
@@ -35,7 +36,11 @@ class Means:
 
     def add(self, numbers: dict[str, float]) -> None:
         for name, value in numbers.items():
-            if not math.isnan(value):
+            if math.isnan(value):
+                continue
+            if name.endswith("_max"):
+                self._sums[name], self._counts[name] = max(self._sums.get(name, value), value), 1
+            else:
                 self._sums[name] += value
                 self._counts[name] += 1
 

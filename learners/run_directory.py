@@ -6,16 +6,20 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from configs.train import TrainConfig
 from learners.checkpoint import CheckpointDirectory
-from learners.files import explain, parse_json, read_bounded, write_atomically
+from learners.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
 
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20
+MAX_RESUMPTIONS = 500
+"""The last of them that are kept: with more, config.json would grow beyond what is read."""
 LOCK = ".lock"
 ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json", "evaluation.json", LOCK)
 """What is read or written in a run directory, beside TensorBoard's files."""
@@ -23,6 +27,15 @@ ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json
 
 class RunError(ValueError):
     """A run directory that cannot be used as asked; the message says why."""
+
+
+@contextmanager
+def looking_into(path: Path) -> Iterator[None]:
+    """Whatever the system refuses about `path` (no permission, a name too long) becomes a RunError."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot look into {path}: {explain(error)}") from None
 
 
 class RunDirectory:
@@ -37,20 +50,22 @@ class RunDirectory:
     def unused(path: Path) -> RunDirectory:
         """A directory for a new run, not made yet; one that holds anything is refused."""
         run = RunDirectory(path)
-        if run.config_path.exists():
-            raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
-        if run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()):
-            raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
+        with looking_into(path):
+            if run.config_path.exists():
+                raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
+            if path.is_dir() and not all(entry.name == LOCK or is_unfinished(entry) for entry in path.iterdir()):
+                raise RunError(f"{run.path} is not empty and not a run; choose another --run-dir")
         return run
 
     @staticmethod
     def open(path: Path) -> RunDirectory:
         run = RunDirectory(path)
-        if not run.config_path.is_file():
-            raise RunError(f"{path} holds no run (it has no config.json)")
-        for name in ENTRIES:
-            if (path / name).is_symlink():
-                raise RunError(f"{path / name} is a link; a run keeps its files in its own directory")
+        with looking_into(path):
+            if not run.config_path.is_file():
+                raise RunError(f"{path} holds no run (it has no config.json)")
+            for name in ENTRIES:
+                if (path / name).is_symlink():
+                    raise RunError(f"{path / name} is a link; a run keeps its files in its own directory")
         return run
 
     @property
@@ -59,9 +74,13 @@ class RunDirectory:
         return not self.checkpoints(keep=1).list() and not (self.metrics_path.exists() and self.metrics_path.stat().st_size)
 
     def read_config(self) -> TrainConfig:
+        return self._read_config()[0]
+
+    def _read_config(self) -> tuple[TrainConfig, dict[str, Any]]:
+        """The config, and the whole record that it stands in."""
         try:
             record = parse_json(read_bounded(self.config_path, MAX_CONFIG_BYTES))
-            return TrainConfig.from_dict(record["config"])
+            return TrainConfig.from_dict(record["config"]), record
         except OSError as error:
             raise RunError(f"cannot read {self.config_path}: {explain(error)}") from None
         except (KeyError, TypeError, ValueError) as error:
@@ -69,6 +88,13 @@ class RunDirectory:
 
     def write_config(self, config: TrainConfig) -> None:
         self.write_json(self.config_path, {"config": config.to_dict(), **provenance()})
+
+    def add_resumption(self, config: TrainConfig, frame: int) -> None:
+        """Notes the settings from now on, and by what and where the run is continued; what began it stays on record."""
+        _, record = self._read_config()
+        earlier = record.get("resumed")
+        resumed = [*(earlier if isinstance(earlier, list) else []), {"frame": frame, **provenance()}][-MAX_RESUMPTIONS:]
+        self.write_json(self.config_path, record | {"config": config.to_dict(), "resumed": resumed})
 
     def checkpoints(self, keep: int) -> CheckpointDirectory:
         return CheckpointDirectory(self.checkpoint_path, keep)

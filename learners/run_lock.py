@@ -11,10 +11,10 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from learners.files import explain
+from learners.files import explain, remove_unfinished
 from learners.run_directory import LOCK, RunError
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,10 @@ class InUseError(RunError):
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds the lock of `directory`, which is made if need be; raises InUseError if another command holds it."""
+    """Holds the lock of `directory`, which is made if need be; raises InUseError if another command holds it.
+
+    What an earlier command was writing there when it was killed is removed.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -37,6 +40,8 @@ def locked(directory: Path) -> Iterator[None]:
         raise RunError(f"cannot write to {directory}: {explain(error)}") from None
     try:
         _acquire(descriptor, directory)
+        with suppress(OSError):  # What cannot be removed is in nobody's way.
+            remove_unfinished(directory)
         yield
     finally:
         os.close(descriptor)

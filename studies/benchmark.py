@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import tempfile
 import threading
 import time
@@ -18,18 +16,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from actors.pool import PoolError
+from actors.pool import StopRequested
 from actors.resources import Resources, available_cores, choose_resources
 from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
 from configs.benchmark import BenchmarkConfig
+from configs.errors import ConfigError
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack
 from envs.registry import game_spec, make_games
 from envs.stream import EpisodeStream
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
+from studies.measuring import PROCESSES, measure_apart
 from studies.task_benchmark import measure_memory, measure_tasks
 from studies.training import train
 
@@ -55,7 +55,10 @@ def mean_part(parts: Sequence[Part]) -> Part:
 
 
 def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, Any]:
-    """Each part alone, training, and each part alone again, one after the other on the same cores."""
+    """Each part alone, training, and each part alone again, one after the other on the same cores.
+
+    Raises StopRequested if `stop` is set before the end.
+    """
     keep_freed_memory()
     training = TrainConfig(
         env=EnvConfig(game=config.game),
@@ -64,16 +67,17 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         actors=ActorConfig(),
         run=RunConfig(frames=ENDLESS, eval_episodes=0, log_frames=1),
     )
+    game_spec(training.env.game, training.env.protocol)  # A game that cannot be played is refused here, in this process.
     cores = available_cores()
     gpu = choose_device(training.learner.device).type == "cuda"
     resources = choose_resources(training, cores, gpu)
-    before = measure_parts(training, resources, cores, config.seconds / 6)
+    before = measure_parts(training, resources, cores, config.seconds / 6, stop)
     trained = measure_training(training, config.seconds, stop)
-    after = measure_parts(training, resources, cores, config.seconds / 6)  # Machines drift.
+    after = measure_parts(training, resources, cores, config.seconds / 6, stop)  # Machines drift.
     env, inference, collate, learner = (mean_part(parts) for parts in zip(before, after, strict=True))
     ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
-    tasks = measure_tasks(training, resources) if config.tasks else {}
-    memory = measure_memory(training) if config.tasks else {}
+    tasks = measure_tasks(training, resources, stop) if config.tasks else {}
+    memory = measure_memory(training, stop) if config.tasks else {}
     return {
         "game": config.game,
         "torso": config.torso,
@@ -96,47 +100,25 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     }
 
 
-def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds: float) -> list[Part]:
+def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds: float, stop: threading.Event) -> list[Part]:
     """Emulation, inference, collation and learning, one after the other, each on all cores at once and nothing else beside it.
 
     A core that works while the others sleep is faster than it ever is in training (clock, caches, a sibling thread), so a
     ceiling made of such figures could not be reached by anything.
     """
     copies = max(1, cores // resources.learner_threads)
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(copies), context.SimpleQueue()
-    arguments = (config, resources, seconds, barrier, results)
-    workers = [context.Process(target=_measure_parts, args=arguments, daemon=True) for _ in range(copies)]
-    for worker in workers:
-        worker.start()
-    measured: list[list[Part]] = []
-    while len(measured) < copies:
-        if not results.empty():
-            measured.append(results.get())
-        elif any(worker.exitcode for worker in workers):
-            raise PoolError("a process of the benchmark died; its own message stands above")
-        else:
-            time.sleep(0.05)
-    for worker in workers:
-        worker.join()
+    arguments = (config, resources, seconds, PROCESSES.Barrier(copies))
+    measured = measure_apart(_measure_parts, arguments, copies, stop)
     return [mean_part(parts) for parts in zip(*measured, strict=True)]
 
 
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _measure_parts(config: TrainConfig, resources: Resources, seconds: float, barrier: Any, results: Any) -> None:
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+def _measure_parts(config: TrainConfig, resources: Resources, seconds: float, barrier: Any) -> list[Part]:
     keep_freed_memory()
     parts: list[Part] = []
     for measure in (measure_env, measure_inference, measure_learner):
         barrier.wait()
         parts += measure(config, resources, seconds)
-    results.put(parts)
+    return parts
 
 
 def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
@@ -219,13 +201,28 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
         metrics = run_dir / "metrics.jsonl"
         threading.Thread(target=end_later, daemon=True).start()
         train(config.with_run(run_dir=str(run_dir)), ended)
+        if stop.is_set():
+            raise StopRequested
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    measured = [line for line in lines if line["charts/wall_seconds"] >= WARM_UP_SECONDS]
+    return summarise(lines, WARM_UP_SECONDS)
+
+
+def summarise(lines: Sequence[dict[str, float]], warm_up: float) -> dict[str, float]:
+    """Speed, and the shares of the time, from the metrics of a run without its first seconds.
+
+    A line for a batch that needed no new trajectory says nothing of the actors' time.
+    """
+    measured = [line for line in lines if line["charts/wall_seconds"] >= warm_up]
+    if len(measured) < 2:
+        raise ConfigError("--seconds is too short: there were fewer than two updates to measure")
     first, last = measured[0], measured[-1]
     speed = (last["frame"] - first["frame"]) / (last["charts/wall_seconds"] - first["charts/wall_seconds"])
-    parts = [name for name in last if name.startswith("time/")]
-    shares = {name.removeprefix("time/"): float(np.mean([line[name] for line in measured])) for name in parts}
-    return {"frames_per_second": speed} | shares
+    shares: dict[str, list[float]] = {}
+    for line in measured:
+        for name, value in line.items():
+            if name.startswith("time/"):
+                shares.setdefault(name.removeprefix("time/"), []).append(value)
+    return {"frames_per_second": speed} | {name: float(np.mean(values)) for name, values in shares.items()}
 
 
 def _trained_seconds(metrics: Path) -> float:

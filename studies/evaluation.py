@@ -16,7 +16,8 @@ from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
 from envs.registry import check_trusted, game_spec
 from learners.checkpoint import Checkpoint, CheckpointError
-from learners.run_directory import RunDirectory, provenance
+from learners.files import explain
+from learners.run_directory import RunDirectory, RunError, provenance
 from learners.run_lock import locked
 from studies.progress import Progress
 
@@ -31,8 +32,7 @@ def play_games(
 
     def watch(done: int) -> None:
         progress.update(done)
-        if stop.is_set():
-            raise StopRequested
+        _heed(stop)
 
     try:
         return evaluate(agent.cpu(), config.env.game, config.env.protocol, episodes, seed, cores, watch)
@@ -40,8 +40,13 @@ def play_games(
         progress.close()
 
 
+def _heed(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise StopRequested
+
+
 def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any]:
-    """Plays with a run's weights; writes evaluation.json, and a film if asked for."""
+    """Plays with a run's weights; writes evaluation.json, and then a film if asked for, which may fail or be broken off."""
     directory = RunDirectory.open(Path(config.run_dir))
     with locked(directory.path):
         trained = directory.read_config()
@@ -52,11 +57,18 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
         evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
         result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
         result |= {"task": trained.task, **evaluation.summary(), "video": None}
+        record, origin = directory.path / "evaluation.json", provenance()
+        directory.write_json(record, result | origin)
         if config.video:
             path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
-            record_video(agent, trained.env.game, trained.env.protocol, config.seed, path)
+            try:
+                record_video(agent, trained.env.game, trained.env.protocol, config.seed, path, lambda: _heed(stop))
+            except StopRequested:
+                return result
+            except OSError as error:
+                raise RunError(f"no film in {path.parent}: {explain(error)}; the scores are in {record}") from None
             result["video"] = str(path)
-        directory.write_json(directory.path / "evaluation.json", result | provenance())
+            directory.write_json(record, result | origin)
     return result
 
 

@@ -16,7 +16,7 @@ from configs.train import TrainConfig
 from envs.game_sets import expand_games
 from learners.checkpoint import CheckpointError
 from learners.files import explain, parse_json, read_bounded
-from learners.run_directory import LOCK, RunDirectory, RunError, provenance
+from learners.run_directory import LOCK, RunDirectory, RunError, looking_into, provenance
 from learners.run_lock import locked
 
 GRID_FILE = "grid.json"
@@ -103,12 +103,13 @@ class Grid:
 
     def states(self) -> dict[str, TrialState]:
         """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
-        if self.out.exists() and not self.out.is_dir():
-            raise RunError(f"{self.out} is not a directory; choose another --out")
-        if not holds_anything(self.out):
-            return dict.fromkeys((trial.name for trial in self.trials), TrialState.NEW)
-        if not (self.out / GRID_FILE).is_file():
-            raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
+        with looking_into(self.out):
+            if self.out.exists() and not self.out.is_dir():
+                raise RunError(f"{self.out} is not a directory; choose another --out")
+            if not holds_anything(self.out):
+                return dict.fromkeys((trial.name for trial in self.trials), TrialState.NEW)
+            if not (self.out / GRID_FILE).is_file():
+                raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
         recorded = read_json(self.out / GRID_FILE).get("grid")
         if recorded != self.identity():
             raise RunError(f"{self.out} holds another grid ({_difference(recorded, self.identity())}); choose another --out")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from actors.pool import StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
@@ -22,6 +20,7 @@ from configs.train import META_LEARNED, TrainConfig
 from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner
+from studies.measuring import measure_apart
 
 ROUNDS = 2
 MEMORY_INTERVALS = (5, 20)
@@ -38,7 +37,7 @@ def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
     return collator.batch(), worker.spec
 
 
-def measure_tasks(config: TrainConfig, resources: Resources) -> dict[str, float]:
+def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
     """Time of an update with each task, averaged over a window of the meta-gradient, over that of a plain update.
 
     Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
@@ -51,47 +50,41 @@ def measure_tasks(config: TrainConfig, resources: Resources) -> dict[str, float]
     for task in TASKS:
         learner = Learner(replace(config, task=task), spec)
         updates = config.auxiliary.meta_interval if task in META_LEARNED else 4
-        _seconds(learner, batch, 2 * updates + 1)  # Fills the first window, and the allocator's store of memory.
+        _seconds(learner, batch, 2 * updates + 1, stop)  # Fills the first window, and the allocator's store of memory.
         ratios = []
         for _ in range(ROUNDS):
-            reference = _seconds(plain, batch, 4)
-            measured = _seconds(learner, batch, updates)
-            ratios.append(measured / (reference + _seconds(plain, batch, 4)) * 2)
+            reference = _seconds(plain, batch, 4, stop)
+            measured = _seconds(learner, batch, updates, stop)
+            ratios.append(measured / (reference + _seconds(plain, batch, 4, stop)) * 2)
         costs[task] = statistics.median(ratios)
     return costs
 
 
-def _seconds(learner: Learner, batch: Batch, updates: int) -> float:
+def _seconds(learner: Learner, batch: Batch, updates: int, stop: threading.Event) -> float:
     """Per update."""
     start = time.perf_counter()
     for _ in range(updates):
+        if stop.is_set():
+            raise StopRequested
         learner.step(batch)
     return (time.perf_counter() - start) / updates
 
 
-def measure_memory(config: TrainConfig) -> dict[str, float]:
+def measure_memory(config: TrainConfig, stop: threading.Event) -> dict[str, float]:
     """Peak resident memory in MB of a process that learns with `reverse_gvf`, by K."""
     peaks = {}
     for interval in MEMORY_INTERVALS:
         settings = replace(config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_interval=interval))
-        command = [sys.executable, "-m", "studies.task_benchmark", json.dumps(settings.to_dict())]
-        root = Path(__file__).parent.parent
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-        peaks[str(interval)] = float(done.stdout)
+        peaks[str(interval)] = measure_apart(_peak, (settings,), 1, stop)[0]
     return peaks
 
 
-def _print_peak(settings: dict[str, Any]) -> None:
-    """Learns through two whole windows and prints the peak of this process's resident memory in MB."""
+def _peak(config: TrainConfig) -> float:
+    """Learns through two whole windows; the peak of this process's resident memory in MB."""
     keep_freed_memory()
-    config = TrainConfig.from_dict(settings)
     batch, spec = play_batch(config, num_envs=16)
     learner = Learner(config, spec)
     for _ in range(2 * config.auxiliary.meta_interval + 1):
         learner.step(batch)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    print(int(status["VmHWM"].split()[0]) / 2**10)
-
-
-if __name__ == "__main__":
-    _print_peak(json.loads(sys.argv[1]))
+    return int(status["VmHWM"].split()[0]) / 2**10

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 30.0
 """Between two attempts to save, while they fail."""
+FINAL_GAMES_SEED = 1_000_000
+"""Added to the seed for the final games: a serial run was trained on the ones that its own seed begins with."""
 
 
 @dataclass
@@ -125,10 +127,12 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
             if checkpoint is not None:
                 run.load(checkpoint)
-            if not config.run.resume:
+            if config.run.resume:
+                directory.add_resumption(config, run.learner.frame)
+            else:
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
-            directory.write_config(config)
+                directory.write_config(config)
             tell(f"run directory: {directory.path} (tensorboard --logdir {directory.path})")
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():
@@ -220,7 +224,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
                 next_save = time.monotonic() + (save_seconds if saved else min(save_seconds, RETRY_SECONDS))
         writer.pictures(learner.frame, learner.pictures())
     except StopRequested:
-        log.info("stopping at frame %d", learner.frame)
+        pass  # Asked while it waited for trajectories; the loop's own condition sees every other request.
     finally:
         progress.close()
 
@@ -275,7 +279,9 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
     evaluation = None
     if config.run.eval_episodes:
         try:
-            evaluation = play_games(learner.agent, config, config.run.eval_episodes, config.run.seed, stop, cores)
+            evaluation = play_games(
+                learner.agent, config, config.run.eval_episodes, config.run.seed + FINAL_GAMES_SEED, stop, cores
+            )
         except StopRequested:
             return None
     score = run.episodes.mean_score

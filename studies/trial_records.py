@@ -12,7 +12,7 @@ import numpy as np
 from configs.train import TaskName, TrainConfig
 from envs.atari import published_scores
 from learners.files import parse_json
-from learners.run_directory import RunDirectory, RunError
+from learners.run_directory import RunDirectory, RunError, looking_into
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
 from studies.statistics import Array, area_under_curve
 
@@ -100,10 +100,12 @@ def collect(directories: Sequence[Path]) -> Collection:
     found = Collection([], [], [], [], {}, [])
     seen: set[tuple[str, str, int]] = set()
     for directory in directories:
-        if not directory.is_dir():
-            raise RunError(f"{directory} is not a directory")
+        with looking_into(directory):
+            if not directory.is_dir():
+                raise RunError(f"{directory} is not a directory")
+            paths = list(_run_paths(directory))
         planned = _read_grid(directory, found)
-        for path in _run_paths(directory):
+        for path in paths:
             try:
                 trial = read_trial(path, found.problems)
             except RunError as error:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 import launch
 from envs.grid_games import GRIDS
@@ -47,6 +48,7 @@ def snapshot(directory):
     ("arguments", "complaint"),
     [
         (["--game", "brekout"], "did you mean breakout"),
+        (["--game", "gym:CarRacing-v9"], "did you mean gym:CarRacing-v3"),
         (["--game", "gym:CartPole-v1"], "only uint8 images"),
         (["--game", "gym:Pendulum-v1"], "only Discrete"),
         (["--nonsense", "1"], "--nonsense"),
@@ -67,6 +69,11 @@ def snapshot(directory):
         (["--answer-lambda", "1.5"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--answer-lambda", "-0.1"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--task", "reverse_gvf", "--compile"], "--compile has no second derivatives"),
+        pytest.param(
+            ["--device", "cuda"],
+            "torch finds no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
         (["--resume"], "holds no run"),
         (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),
     ],
@@ -88,10 +95,28 @@ def test_a_directory_that_cannot_be_written(capsys, tmp_path):
     assert "cannot write" in mistake(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", *TINY, "--run-dir"],
+        ["train", "--resume", "--run-dir"],
+        ["evaluate", "--run-dir"],
+        ["compare", "--games", "catch", "--tasks", "none", "--out"],
+        ["report"],
+    ],
+)
+def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
+    assert "File name too long" in mistake(capsys, *command, tmp_path / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
-    (tmp_path / "thesis.tex").write_text("irreplaceable")
-    assert "not a run" in mistake(capsys, "train", "--run-dir", tmp_path, *TINY)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    for name in ("thesis.tex", ".thesis.tmp"):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / name).write_text("irreplaceable")
+        assert "not a run" in mistake(capsys, "train", "--run-dir", directory, *TINY)
+        assert [path.name for path in directory.iterdir()] == [name]
 
 
 def test_the_life_of_a_run(capsys, run_dir):
@@ -109,8 +134,12 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert "--task none; it cannot resume with gvf" in mistake(
         capsys, "train", "--run-dir", run_dir, "--resume", "--task", "gvf"
     )
+    assert "--frames 19 is less than one batch of 20 steps" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--frames", "19"
+    )
     assert snapshot(run_dir) == before
 
+    assert launch.parse_train(["--run-dir", str(run_dir), "--resume", "--frames", "20"]).run.frames == 20
     assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]) == 0
     assert json.loads((run_dir / "result.json").read_text())["frames"] == 600
     capsys.readouterr()
@@ -137,6 +166,8 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")
     assert "--run-dir" in mistake(capsys, "evaluate")
     assert "--seconds must be positive" in mistake(capsys, "benchmark", "--seconds", "0")
+    assert "did you mean breakout" in mistake(capsys, "benchmark", "--game", "brekout")
+    assert "only uint8 images" in mistake(capsys, "benchmark", "--game", "gym:CartPole-v1")
     assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
 
 

@@ -1,5 +1,6 @@
 """Both pools against a game whose frames say what they are."""
 
+import copy
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from actors.ray_pool import RayPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
 from actors.trajectory import COLUMN_AXIS, Collator
+from agents.agent import flat_weights
 from learners.learner import Learner
 
 COUNTER = "gym:tests.counter:Counter-v0"
@@ -71,12 +73,21 @@ def test_frames_rewards_ends_and_recurrent_state_agree_across_unroll_borders(mak
 @pytest.mark.parametrize("kind", ["serial", "ray"])
 def test_rollouts_use_the_newest_weights_and_say_which(make_pool, kind):
     pool, learner = make_pool(kind, in_flight=2)
-    assert pool.next_batch().version.tolist() == [0] * 4
-    pool.publish(learner.weights(), 7)
-    seen = [int(pool.next_batch().version[0]) for _ in range(4)]
-    assert seen[-1] == 7
+    older, newer = learner.agent, copy.deepcopy(learner.agent)
+    with torch.no_grad():
+        for parameter in newer.parameters():
+            parameter.mul_(1.5).add_(0.01)
+    batches = [pool.next_batch()]
+    pool.publish(flat_weights(newer), 7)
+    batches += [pool.next_batch() for _ in range(4)]
+    seen = [int(batch.version[0]) for batch in batches]
+    assert (seen[0], seen[-1]) == (0, 7)
     assert seen == sorted(seen)
-    assert seen.count(0) <= 2  # No more than were under way.
+    assert seen.count(0) <= 3  # The first, and no more than were under way.
+    for batch, version in zip(batches, seen, strict=True):
+        used, other = (newer, older) if version else (older, newer)
+        assert torch.allclose(batch.logits, used.unroll(batch).logits[:-1], atol=1e-5)
+        assert not torch.allclose(batch.logits, other.unroll(batch).logits[:-1], atol=1e-3)
 
 
 def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):

@@ -1,6 +1,6 @@
 import pytest
 
-from actors.resources import Resources, available_cores, choose_resources
+from actors.resources import FEWEST_ENVS, MAX_LAG, Resources, available_cores, choose_resources
 
 
 @pytest.mark.parametrize(
@@ -9,12 +9,36 @@ from actors.resources import Resources, available_cores, choose_resources
         (1, False, 32, Resources(1, 32, 1)),
         (2, False, 32, Resources(1, 32, 1)),
         (8, False, 32, Resources(4, 16, 4)),
-        (64, False, 32, Resources(48, 16, 16)),
+        (64, False, 32, Resources(32, 4, 16)),
+        (2, False, 8, Resources(1, 16, 1)),
+        (4, False, 8, Resources(2, 16, 2)),
+        (8, False, 8, Resources(4, 8, 4)),
+        (64, False, 8, Resources(8, 4, 16)),
+        (64, False, 1, Resources(1, 4, 16)),
+        (64, True, 1024, Resources(63, 16, 1)),
         (8, True, 256, Resources(7, 32, 1)),
     ],
 )
 def test_choice_for_a_machine(make_config, cores, gpu, batch_size, expected):
     assert choose_resources(make_config(batch_size=batch_size, frames=10_000), cores, gpu) == expected
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+@pytest.mark.parametrize("batch_size", [1, 4, 8, 32, 256])
+def test_the_lag_is_bounded_on_every_machine(make_config, batch_size, in_flight):
+    config = make_config(batch_size=batch_size, in_flight=in_flight, frames=10_000)
+    for cores in (1, 2, 3, 4, 7, 8, 16, 48, 64, 192):
+        for gpu in (False, True):
+            chosen = choose_resources(config, cores, gpu)
+            assert min(chosen.num_actors, chosen.envs_per_actor) >= 1
+            assert in_flight * chosen.num_actors * chosen.envs_per_actor / batch_size <= MAX_LAG
+            assert chosen.num_actors == 1 or chosen.envs_per_actor >= FEWEST_ENVS
+            assert chosen.num_actors <= max(1, cores - chosen.learner_threads)
+
+
+def test_half_a_choice_is_completed(make_config):
+    assert choose_resources(make_config(batch_size=8, num_actors=10), cores=64, gpu=False) == Resources(10, 3, 16)
+    assert choose_resources(make_config(batch_size=8, envs_per_actor=16), cores=64, gpu=False) == Resources(2, 16, 16)
 
 
 def test_what_the_user_says_goes(make_config):

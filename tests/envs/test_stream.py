@@ -60,6 +60,13 @@ def test_truncation_keeps_its_discount():
     assert column(steps, "valid") == [True, False]
 
 
+def test_a_life_lost_at_the_time_limit_is_not_bootstrapped_from():
+    _, steps = play([(1.0, False, True, True)], 2)
+    assert column(steps, "discount") == [0.0, 0.0]
+    assert column(steps, "first") == [False, True]
+    assert column(steps, "valid") == [True, False]
+
+
 def test_life_loss_ends_the_learning_episode_and_not_the_game():
     script = [(5.0, False, False, True), (7.0, False, False, False), (1.0, True, False, True)]
     games, steps = play(script, 3)

@@ -1,6 +1,7 @@
 """Disks that are full, files that are damaged."""
 
 import errno
+import json
 import os
 import random
 import signal
@@ -14,9 +15,12 @@ import pytest
 import torch
 
 import launch
+from configs.evaluate import EvaluateConfig
 from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint
 from learners.learner import Learner
 from learners.metrics import MetricsWriter
+from learners.run_directory import RunError
+from studies.evaluation import evaluate_run
 from studies.training import train
 from tests.running import ROOT, count_lines, wait_until
 
@@ -175,21 +179,45 @@ def test_a_directory_that_is_read_only_is_refused_in_one_line(make_config, never
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_limit_on_file_sizes_is_reported_in_one_line(tmp_path):
-    """The kernel's own refusal, not an imitation."""
+def limited(limit, *arguments):
+    """A command whose every file the kernel cuts off at so many bytes: a refusal of its own, not an imitation."""
     code = f"""
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Or ffmpeg would die of it; a full disk only refuses.
 sys.path.insert(0, {str(ROOT)!r})
 import launch
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 sys.exit(launch.main(sys.argv[1:]))
 """
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def test_a_limit_on_file_sizes_is_reported_in_one_line(tmp_path):
     flags = f"--game catch --torso shallow --pool serial --frames 400 --run-dir {tmp_path / 'run'}"
-    done = subprocess.run([sys.executable, "-c", code, "train", *flags.split()], capture_output=True, text=True, timeout=120)
+    done = limited(100_000, "train", *flags.split())
     assert done.returncode == 2, done.stderr
     assert "cannot write to" in done.stderr
     assert "File too large" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_film_that_does_not_fit_leaves_the_scores(make_config, never):
+    config = make_config(frames=40)
+    train(config, never)
+    evaluate = ["evaluate", "--run-dir", config.run_path, "--episodes", 2, "--video"]
+    done = limited(2000, *evaluate)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "ffmpeg could not write it; the disk may be full; the scores are in" in done.stderr
+    assert len(json.loads((config.run_path / "evaluation.json").read_text())["scores"]) == 2
+    assert list((config.run_path / "videos").iterdir()) == []
+
+    (config.run_path / "evaluation.json").unlink()
+    (config.run_path / "videos").rmdir()
+    (config.run_path / "videos").write_text("a plain file")
+    with pytest.raises(RunError, match="File exists; the scores are in"):
+        evaluate_run(EvaluateConfig(str(config.run_path), episodes=2, video=True), never)
+    assert json.loads((config.run_path / "evaluation.json").read_text())["video"] is None
 
 
 NAMESPACE = ["unshare", "--map-root-user", "--mount"]

@@ -76,6 +76,19 @@ def test_links_out_of_the_directory_are_not_followed(run, tmp_path, capsys, name
     assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before
 
 
+def test_a_film_is_not_written_through_a_planted_link(run, tmp_path, capsys):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (run / "videos").mkdir()
+    film = run / "videos" / "newest_000000000080.mp4"
+    film.symlink_to(victim)
+    assert launch.main(["evaluate", "--run-dir", str(run), "--episodes", "1", "--video", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["video"] == str(film)
+    assert victim.read_text() == "precious"
+    assert not film.is_symlink()
+    assert [path.name for path in film.parent.iterdir()] == [film.name]
+
+
 def test_checkpoints_that_are_links_pipes_or_devices_are_not_read(run, capsys):
     newest = max((run / "checkpoints").glob("frame_*"))
     (run / "checkpoints" / "frame_000000009999.safetensors").symlink_to("/dev/zero")

@@ -199,3 +199,15 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_and_says_so(make_
     assert train(config.with_run(resume=True), never)["frames"] == 40
     assert "starting from the first frame" in caplog.text
     assert count_lines(config.run_path / "metrics.jsonl") == 2
+
+
+def test_a_run_killed_in_its_first_write_leaves_nothing_in_the_way_of_the_next(make_config, never):
+    from studies.training import train
+
+    config = make_config(frames=40)
+    config.run_path.mkdir()
+    (config.run_path / ".config.json.123.tmp").write_text("{")
+    assert train(config, never)["frames"] == 40
+    (config.run_path / ".metrics.jsonl.123.tmp").write_text("{")
+    assert train(config.with_run(resume=True, frames=60), never)["frames"] == 60
+    assert not list(config.run_path.rglob(".*.tmp"))

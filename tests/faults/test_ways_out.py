@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import launch
-from actors import cluster
+from actors import cluster, evaluator
 from actors.guardian import clear
 from actors.pool import PoolError
 from studies.training import train
@@ -108,6 +108,22 @@ def test_a_ray_that_does_not_start_leaves_sigterm_as_it_was(monkeypatch):
         assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_film_that_is_stopped_leaves_the_scores(make_config, never, capsys, monkeypatch):
+    config, stop = make_config(frames=40), threading.Event()
+    train(config, never)
+    film_game = evaluator.film_game
+
+    def stopping(*arguments):
+        stop.set()
+        return film_game(*arguments)
+
+    monkeypatch.setattr(evaluator, "film_game", stopping)
+    launch.evaluate(["--run-dir", str(config.run_path), "--episodes", "2", "--video"], stop)
+    assert "2 games: mean" in capsys.readouterr().out
+    assert (config.run_path / "evaluation.json").exists()
+    assert not (config.run_path / "videos").exists()
 
 
 def test_the_guardian_ends_only_what_writes_into_its_own_directory(tmp_path):

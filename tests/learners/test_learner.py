@@ -41,7 +41,8 @@ def literal_loss(learner, batch: Batch, config):
 
 @pytest.mark.parametrize("clip_norm", [1e-2, 1e6])
 def test_weights_after_one_step_equal_the_hand_written_update(make_config, clip_norm):
-    config = make_config(clip_norm=clip_norm, batch_size=2, unroll=6, frames=4800, warm_up_updates=4)
+    """With a learning rate so large that even a clipped step of the torso is far above the rounding of its weights."""
+    config = make_config(clip_norm=clip_norm, learning_rate=10.0, batch_size=2, unroll=6, frames=4800, warm_up_updates=4)
     learner, reference = Learner(config, SPEC), Learner(config, SPEC)
     valid = torch.ones(6, 2, dtype=torch.bool)
     valid[3, 1] = False
@@ -63,9 +64,8 @@ def test_weights_after_one_step_equal_the_hand_written_update(make_config, clip_
         g = scale * gradient
         moment = 0.99 * config.learner.rmsprop_initial_moment + 0.01 * g**2
         step = config.learner.learning_rate / 2 / 4 * g / (moment + config.learner.rmsprop_eps).sqrt()
-        assert torch.allclose(parameter.detach(), old - step, atol=1e-7)
-        if clip_norm > 1:
-            assert not torch.allclose(parameter.detach(), old, atol=1e-7)
+        assert step.norm() > 0
+        assert (old - step - parameter.detach()).norm() < 1e-3 * step.norm()
     assert learner.version == 1
     assert learner.frame == 2400 + 6 * 2 * SPEC.frames_per_step
 

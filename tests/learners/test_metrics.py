@@ -18,6 +18,19 @@ def test_means_leave_out_nan_and_survive_a_round_trip():
     assert means.take() == {}
 
 
+def test_what_is_called_a_maximum_is_one_also_across_a_resume():
+    means = Means()
+    for value in (-3.0, -1.0, math.nan):
+        means.add({"policy/lag_max": value})
+    copy = Means()
+    copy.load_state_dict(json.loads(json.dumps(means.state_dict())))
+    for each in (means, copy):
+        each.add({"policy/lag_max": -2.0})
+        assert each.take() == {"policy/lag_max": -1.0}
+        each.add({"policy/lag_max": -9.0})
+        assert each.take() == {"policy/lag_max": -9.0}
+
+
 def test_statistics_are_of_the_last_games_and_know_the_best():
     statistics = EpisodeStatistics()
     statistics.add([Episode(100.0, 7)] * 10)

@@ -10,7 +10,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.tasks import TASKS
-from configs.train import ActorConfig, LearnerConfig
+from configs.train import ActorConfig, AgentConfig, LearnerConfig
+from envs.stream import EpisodeStream, episode_seed
 from learners.checkpoint import read_checkpoint
 from learners.learner import Learner, NonFiniteError
 from studies.evaluation import load_agent
@@ -115,6 +116,37 @@ def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_pa
     assert_same_run(whole, broken)
 
 
+def test_a_resumed_run_remembers_what_began_it(make_config, never, monkeypatch):
+    config = make_config(frames=40)
+    monkeypatch.setattr("learners.run_directory._commit", lambda: "first")
+    train(config, never)
+    began = json.loads((config.run_path / "config.json").read_text())
+    for commit, frames in (("second", 80), ("third", 120)):
+        monkeypatch.setattr("learners.run_directory._commit", lambda commit=commit: commit)
+        train(config.with_run(resume=True, frames=frames), never)
+    record = json.loads((config.run_path / "config.json").read_text())
+    for name in ("commit", "versions", "machine"):
+        assert record[name] == began[name]
+    assert [(entry["commit"], entry["frame"]) for entry in record["resumed"]] == [("second", 40), ("third", 80)]
+    assert record["resumed"][0].keys() == {"commit", "versions", "machine", "frame"}
+    assert record["config"]["run"]["frames"] == 120
+
+
+def test_the_final_games_are_not_those_of_training(make_config, never, monkeypatch):
+    seeds = []
+
+    def noting(games, seed):
+        seeds.append(seed)
+        return EpisodeStream(games, seed)
+
+    for module in ("actors.rollout", "actors.evaluator"):
+        monkeypatch.setattr(f"{module}.EpisodeStream", noting)
+    train(make_config(frames=40, eval_episodes=2), never)
+    training, final = ({episode_seed(seed, env, number) for env in range(16) for number in range(16)} for seed in seeds)
+    assert len(training) == len(final) == 256
+    assert not training & final
+
+
 def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkeypatch):
     config = make_config(checkpoint_minutes=1e-9)
     step = Learner.step
@@ -158,6 +190,7 @@ def test_a_short_real_atari_run_through_ray(make_config, never):
 def test_presets():
     from configs.train import PRESETS
 
+    assert PRESETS["paper"].agent == AgentConfig(torso="deep", core_size=0)
     paper = PRESETS["paper"].learner
     assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (
         32,
@@ -167,5 +200,6 @@ def test_presets():
         40,
     )
     assert (paper.discount, paper.value_cost, paper.entropy_cost, paper.rmsprop_decay) == (0.99, 0.5, 0.01, 0.99)
+    assert (paper.trace_lambda, paper.rmsprop_initial_moment) == (1.0, 1.0)
     assert PRESETS["default"].learner == LearnerConfig()
     assert PRESETS["default"].actors == ActorConfig()
