@@ -200,6 +200,7 @@ def print_evaluation(evaluation: dict[str, Any]) -> None:
         + (f" +- {error:.2f}" if error is not None else "")
         + f", median {evaluation['median']:.2f}"
         + (f", human-normalised {evaluation['human_normalised']:.3f}" if evaluation["human_normalised"] is not None else "")
+        + (f", best possible {evaluation['optimal']:.3f}" if evaluation["optimal"] is not None else "")
     )
 
 

@@ -17,7 +17,7 @@ from actors.rollout import sample_actions
 from agents.agent import Agent
 from envs.atari import published_scores
 from envs.frame_stack import FrameStack
-from envs.registry import make_games
+from envs.registry import make_games, optimal_score
 from envs.stream import EpisodeStream, StreamStep, episode_seed
 
 MAX_ENVS = 16
@@ -47,6 +47,7 @@ class Evaluation:
             "median": statistics.median(self.scores),
             "standard_error": statistics.stdev(self.scores) / n**0.5 if n > 1 else None,
             "human_normalised": reference.human_normalised(mean) if reference else None,
+            "optimal": optimal_score(self.game),
             "scores": self.scores,
             "steps": self.steps,
         }

@@ -121,7 +121,9 @@ def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
 
 def test_the_life_of_a_run(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "3"]) == 0
-    assert "3 games: mean" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "3 games: mean" in text
+    assert "best possible 1.000" in text
     before = snapshot(run_dir)
 
     assert "already holds a run" in mistake(capsys, "train", "--run-dir", run_dir, *TINY)

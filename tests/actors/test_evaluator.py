@@ -40,6 +40,7 @@ def test_summary_by_hand():
     alone = Evaluation("catch", "impala", [1.0], [7]).summary()
     assert alone["standard_error"] is None
     assert alone["human_normalised"] is None
+    assert (summary["optimal"], alone["optimal"]) == (None, 1.0)
 
 
 def test_actions_follow_the_policy():
