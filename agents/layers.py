@@ -16,6 +16,9 @@ from torch.autograd import Function
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...]]
 """Stride and padding."""
+BRIGHTNESS = 255 / 4
+"""What counts as 1: a quarter of the range of a byte. Images come without their background, and what is left of them is small
+and faint: measured by the whole range, the same updates teach a value twice as late (docs/results.md)."""
 
 
 def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
@@ -134,7 +137,7 @@ class Conv2d(nn.Conv2d):
 
 
 class PixelConv2d(nn.Conv2d):
-    """Over brightnesses in steps of 1/255: the division is done on the few weights, not on the many pixels."""
+    """Over bytes, in units of `BRIGHTNESS`: the division is done on the few weights, not on the many pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return _Convolution.apply(input, self.weight / 255, self.bias, (self.stride, self.padding))
+        return _Convolution.apply(input, self.weight / BRIGHTNESS, self.bias, (self.stride, self.padding))
