@@ -20,7 +20,7 @@ class QuestionNetwork(nn.Module):
 
     Both are smooth in the parameters: c = 2/pi arctan(z), whose slope falls slowly, and gamma = sigmoid(z). With
     `standard`, the z of each cumulant is standardised over the N images: the same number in every state would be no question
-    about the states, but it is where the meta-gradient leads otherwise (docs/discovery.md).
+    about the states, but the meta-gradient can lead there (docs/discovery.md).
 
     Raw images of one game differ little, and so would freshly drawn questions about them: `calibrate` scales the two last
     layers so that over some given images z has the mean and spread it should.

@@ -99,7 +99,7 @@ class TaskConfig:
     question_torso: Literal["shallow", "nature", "deep"] = "shallow"
     """Torso of the question network, which shares nothing with the agent's."""
     standard_cumulants: bool = True
-    """Standardises what goes into each cumulant over the batch; without it the meta-gradient makes cumulants constant."""
+    """Standardises what goes into each cumulant over the batch, so that the meta-gradient cannot make it constant."""
     unit_answers: bool = True
     """Scales each cumulant by one minus the discount beside it, so that all answers lie in (-1, 1) whatever the horizon."""
     answer_lambda: float = 0.9
