@@ -124,20 +124,26 @@ class _Gate(Function):
         return _Gate.apply(u, y), None
 
 
+def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> Tensor:
+    if not torch.is_grad_enabled():
+        return torch.conv2d(x, weight, layer.bias, layer.stride, layer.padding)  # An actor spares itself the detour.
+    return _Convolution.apply(x, weight, layer.bias, (layer.stride, layer.padding))
+
+
 class ReLU(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
-        return _Rectifier.apply(input)
+        return _Rectifier.apply(input) if torch.is_grad_enabled() else torch.relu(input)
 
 
 class Conv2d(nn.Conv2d):
     """As nn.Conv2d, without dilation, groups and padding by name."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return _Convolution.apply(input, self.weight, self.bias, (self.stride, self.padding))
+        return _convolve(self, input, self.weight)
 
 
 class PixelConv2d(nn.Conv2d):
     """Over bytes, in units of `BRIGHTNESS`: the division is done on the few weights, not on the many pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return _Convolution.apply(input, self.weight / BRIGHTNESS, self.bias, (self.stride, self.padding))
+        return _convolve(self, input, self.weight / BRIGHTNESS)

@@ -22,7 +22,6 @@ from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
 from configs.benchmark import BenchmarkConfig
-from configs.errors import ConfigError
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack
 from envs.registry import game_spec, make_games
@@ -35,6 +34,8 @@ from studies.training import train
 
 WARM_UP_SECONDS = 10.0
 ENDLESS = 10**12
+UPDATES_PER_LINE = 4
+"""Of the metrics: often enough to measure by, seldom enough not to be what is measured."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,11 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         agent=AgentConfig(torso=config.torso),
         learner=LearnerConfig(unroll=config.unroll, batch_size=config.batch_size),
         actors=ActorConfig(),
-        run=RunConfig(frames=ENDLESS, eval_episodes=0, log_frames=1),
+        run=RunConfig(frames=ENDLESS, eval_episodes=0),
     )
-    game_spec(training.env.game, training.env.protocol)  # A game that cannot be played is refused here, in this process.
+    # A game that cannot be played is refused here, in this process.
+    spec = game_spec(training.env.game, training.env.protocol)
+    training = training.with_run(log_frames=UPDATES_PER_LINE * config.unroll * config.batch_size * spec.frames_per_step)
     cores = available_cores()
     gpu = choose_device(training.learner.device).type == "cuda"
     resources = choose_resources(training, cores, gpu)
@@ -194,7 +197,7 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
     ended = threading.Event()
 
     def end_later() -> None:
-        while not stop.wait(0.2) and _trained_seconds(metrics) < WARM_UP_SECONDS + seconds:
+        while not stop.wait(0.2) and _measured_seconds(_whole_lines(metrics)) < seconds:
             pass
         ended.set()
 
@@ -205,20 +208,16 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
         train(config.with_run(run_dir=str(run_dir)), ended)
         if stop.is_set():
             raise StopRequested
-        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return summarise(lines, WARM_UP_SECONDS)
+        return summarise(_whole_lines(metrics))
 
 
-def summarise(lines: Sequence[dict[str, float]], warm_up: float) -> dict[str, float]:
-    """Speed, and the shares of the time, from the metrics of a run without its first seconds.
+def summarise(lines: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Speed, and the shares of the time, from the metrics of a run without its warm-up.
 
     A line for a batch that needed no new trajectory says nothing of the actors' time.
     """
-    measured = [line for line in lines if line["charts/wall_seconds"] >= warm_up]
-    if len(measured) < 2:
-        raise ConfigError("--seconds is too short: there were fewer than two updates to measure")
-    first, last = measured[0], measured[-1]
-    speed = (last["frame"] - first["frame"]) / (last["charts/wall_seconds"] - first["charts/wall_seconds"])
+    measured = _after_warm_up(lines)
+    speed = (measured[-1]["frame"] - measured[0]["frame"]) / _measured_seconds(lines)
     shares: dict[str, list[float]] = {}
     for line in measured:
         for name, value in line.items():
@@ -227,11 +226,19 @@ def summarise(lines: Sequence[dict[str, float]], warm_up: float) -> dict[str, fl
     return {"frames_per_second": speed} | {name: float(np.mean(values)) for name, values in shares.items()}
 
 
-def _trained_seconds(metrics: Path) -> float:
-    """As the last whole line of a run's metrics says; the start of the processes does not count."""
+def _after_warm_up(lines: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    return [line for line in lines if line["charts/wall_seconds"] >= WARM_UP_SECONDS]
+
+
+def _measured_seconds(lines: Sequence[dict[str, float]]) -> float:
+    measured = [line["charts/wall_seconds"] for line in _after_warm_up(lines)]
+    return measured[-1] - measured[0] if measured else 0.0
+
+
+def _whole_lines(metrics: Path) -> list[dict[str, float]]:
+    """Of a file that may still be written."""
     lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
-    whole = [line for line in lines[-2:] if line.endswith("\n")]
-    return json.loads(whole[-1])["charts/wall_seconds"] if whole else 0.0
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _seconds_per_call(function: Callable[[], object], seconds: float) -> float:

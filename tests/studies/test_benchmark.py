@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 from configs.benchmark import BenchmarkConfig
-from configs.errors import ConfigError
 from studies import benchmark
 from tests.faults.test_ways_out import send
 from tests.running import is_gone, rollout_actors, start_command, wait_until
@@ -36,9 +35,7 @@ def test_shares_are_of_the_lines_that_have_them():
     ]
     expected = {"frames_per_second": 200.0, "wait": 0.4, "actor_env": 0.6}
     for some in (lines, [*lines[:2], lines[3], lines[2] | {"frame": 500, "charts/wall_seconds": 12.0}]):
-        assert benchmark.summarise(some, 5.0) == pytest.approx(expected)
-    with pytest.raises(ConfigError, match="--seconds is too short"):
-        benchmark.summarise(lines[:2], 5.0)
+        assert benchmark.summarise(some) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
