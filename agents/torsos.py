@@ -72,14 +72,30 @@ def _deep(channels: int) -> tuple[nn.Sequential, int]:
 TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
 
 
+def side_seen_whole(convs: nn.Sequential, side: int) -> int:
+    """The least side, at least `side`, of images of which no convolution leaves a row over that fills no window."""
+    layers = [(conv.kernel_size[0], conv.stride[0]) for conv in convs if isinstance(conv, nn.Conv2d) and not any(conv.padding)]
+    for kernel, stride in layers:
+        side = math.ceil((side - kernel) / stride) + 1
+    for kernel, stride in reversed(layers):
+        side = (side - 1) * stride + kernel
+    return side
+
+
 class Torso(nn.Module):
-    """Stacked frames [N, C, H, W] as `Agent.see` shows them -> features [N, F]; `shallow`, `nature` or `deep`."""
+    """Stacked frames [N, C, H, W] as `Agent.see` shows them -> features [N, F]; `shallow`, `nature` or `deep`.
+
+    Images of other sizes than Atari's get a margin where their last rows and columns would not be seen.
+    """
 
     def __init__(self, name: str, observation_shape: tuple[int, int, int]):
         super().__init__()
-        self.convs, self.num_features = TORSOS[name](observation_shape[0])
+        channels, height, width = observation_shape
+        self.convs, self.num_features = TORSOS[name](channels)
+        whole_height, whole_width = side_seen_whole(self.convs, height), side_seen_whole(self.convs, width)
+        self._margin = (0, whole_width - width, 0, whole_height - height)
         with torch.no_grad():
-            flat = self.convs(torch.zeros(1, *observation_shape)).numel()
+            flat = self.convs(torch.zeros(1, channels, whole_height, whole_width)).numel()
         self.linear = nn.Linear(flat, self.num_features)
         self.relu = ReLU()
         for module in self.modules():
@@ -88,4 +104,6 @@ class Torso(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
+        if any(self._margin):
+            pixels = nn.functional.pad(pixels, self._margin)
         return self.relu(self.linear(self.convs(pixels).flatten(1)))

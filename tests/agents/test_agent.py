@@ -85,6 +85,18 @@ def test_torsos_tell_states_apart(name, size):
     assert features.std(0).mean() > 0.01
 
 
+@pytest.mark.parametrize("name", TORSOS)
+@pytest.mark.parametrize("height, width", [(40, 40), (37, 50), (44, 44), (84, 84)])
+def test_torsos_see_an_image_to_its_edges(name, height, width):
+    torso = Torso(name, (1, height, width))
+    for parameter in torso.parameters():
+        parameter.data.abs_()
+    last_row, last_column = torch.zeros(width, 1, height, width), torch.zeros(height, 1, height, width)
+    last_row[range(width), 0, -1, range(width)] = 100.0
+    last_column[range(height), 0, range(height), -1] = 100.0
+    assert (torso(torch.cat([last_row, last_column])) > torso(torch.zeros(1, 1, height, width))).any(-1).all()
+
+
 def test_what_never_changes_is_not_seen():
     """A bright scene with one moving pixel: only the pixel is left, and a change of light alone leaves nothing."""
     spec = EnvSpec(3, (1, 16, 16), stack=2, frames_per_step=1)
