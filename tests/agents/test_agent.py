@@ -86,7 +86,7 @@ def test_torsos_tell_states_apart(name, size):
 
 
 @pytest.mark.parametrize("name", TORSOS)
-@pytest.mark.parametrize("height, width", [(40, 40), (37, 50), (44, 44), (84, 84)])
+@pytest.mark.parametrize(("height", "width"), [(40, 40), (37, 50), (44, 44), (84, 84)])
 def test_torsos_see_an_image_to_its_edges(name, height, width):
     torso = Torso(name, (1, height, width))
     for parameter in torso.parameters():

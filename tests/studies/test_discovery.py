@@ -125,6 +125,25 @@ def test_positions_and_phases_become_a_map():
     assert picture[row, column + grid.phases[state] * picture.shape[1] // 2] == state
 
 
+def test_each_measure_has_its_verdict():
+    """Random questions fall short everywhere; then on one domain they end ahead."""
+    rng = np.random.default_rng(0)
+    curves = {}
+    for game in reproduce_discovery.SETTINGS["frames"]:
+        for agent in AGENTS:
+            late = 0.3 if "random" in agent else 0.0
+            curves[game, agent, ""] = np.linspace(-1, 0, 40).clip(max=-late).repeat(10).reshape(40, 10).T.copy()
+            curves[game, agent, ""] += rng.normal(0, 0.001, (10, 1))
+    sensitive = reproduce_discovery.SETTINGS["sensitivity_game"], reproduce_discovery.SETTINGS["sensitivity_agent"]
+    curves |= {(*sensitive, variant): curves[*sensitive, ""] for variant in reproduce_discovery.SENSITIVITIES}
+    assert reproduce_discovery.summarise(curves, 10).count("**holds**") == 2
+    for agent in ("random_gvf", "random_reverse_gvf"):
+        curves["puddleworld", agent, ""][:, -4:] = 0.0
+    summary = reproduce_discovery.summarise(curves, 10)
+    assert "by the mean score over the run **holds**" in summary
+    assert "by the score at the end **does not hold**" in summary
+
+
 def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, never):
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "frames", dict.fromkeys(GRIDS, 160))
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "points", 4)
