@@ -98,8 +98,9 @@ class TaskConfig:
     """What the question network sees: the state, or the frames that follow it, within its episode and unroll."""
     question_torso: Literal["shallow", "nature", "deep"] = "shallow"
     """Torso of the question network, which shares nothing with the agent's."""
-    standard_cumulants: bool = True
-    """Standardises what goes into each cumulant over the batch, so that the meta-gradient cannot make it constant."""
+    standard_cumulants: bool = False
+    """Standardises what goes into each cumulant over the batch, so that the meta-gradient cannot make it constant; useful
+    questions are then found later (docs/discovery.md)."""
     unit_answers: bool = True
     """Scales each cumulant by one minus the discount beside it, so that all answers lie in (-1, 1) whatever the horizon."""
     answer_lambda: float = 0.9

@@ -31,6 +31,7 @@ SETTINGS: Settings = {
         "warm_up_updates": 100,
         "entropy_cost": 0.02,
         "num_questions": 32,
+        "standard_cumulants": False,
         "answer_weight": 1.0,
         "reward_prediction_weight": 10.0,
         "reward_prediction_target": "value",
@@ -47,7 +48,7 @@ SENSITIVITIES: dict[str, dict[str, Any]] = {
     "8 questions": {"num_questions": 8},
     "128 questions": {"num_questions": 128},
     "first order": {"meta_gradient": "first_order"},
-    "cumulants not standardised": {"standard_cumulants": False},
+    "cumulants standardised": {"standard_cumulants": True},
 }
 DEFAULT_RUNS = 10
 PAIRS = (("gvf", "random_gvf"), ("reverse_gvf", "random_reverse_gvf"))

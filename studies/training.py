@@ -216,6 +216,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
             if learner.frame >= next_pictures:
                 next_pictures = (learner.frame // picture_frames + 1) * picture_frames
                 writer.pictures(learner.frame, learner.pictures())
+                release_freed_memory()
             score = run.episodes.mean_score
             progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
             if time.monotonic() >= next_save:
