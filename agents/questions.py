@@ -29,7 +29,7 @@ class QuestionNetwork(nn.Module):
     _centres: Tensor
     calibrated: Tensor
 
-    def __init__(self, torso: str, observation_shape: tuple[int, int, int], num_questions: int, standard: bool = False):
+    def __init__(self, torso: str, observation_shape: tuple[int, int, int], num_questions: int, standard: bool):
         super().__init__()
         self._standard = standard
         self.torso = Torso(torso, observation_shape)

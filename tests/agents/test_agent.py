@@ -97,6 +97,15 @@ def test_torsos_see_an_image_to_its_edges(name, height, width):
     assert (torso(torch.cat([last_row, last_column])) > torso(torch.zeros(1, 1, height, width))).any(-1).all()
 
 
+@pytest.mark.parametrize("name", TORSOS)
+def test_torsos_show_an_actor_what_they_show_the_learner(name):
+    """Without gradients, layers take another way."""
+    torso, pixels = Torso(name, (4, 40, 40)), torch.randn(3, 4, 40, 40)
+    with torch.inference_mode():
+        acting = torso(pixels)
+    assert torch.equal(acting, torso(pixels))
+
+
 def test_what_never_changes_is_not_seen():
     """A bright scene with one moving pixel: only the pixel is left, and a change of light alone leaves nothing."""
     spec = EnvSpec(3, (1, 16, 16), stack=2, frames_per_step=1)

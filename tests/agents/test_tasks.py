@@ -220,7 +220,7 @@ def random_pixels():
 
 
 def test_fresh_questions_are_spread_over_the_games_images():
-    network = QuestionNetwork("shallow", SPEC.observation_shape, 8)
+    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, standard=False)
     pixels = random_pixels()
     network.calibrate(pixels)
     cumulant, discount = network(pixels)
