@@ -10,6 +10,7 @@ same way.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from actors.cluster import cause_of, kind_of, start_ray, stop_ray
 from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
-from actors.resources import Resources
+from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
 from agents.batch import Batch
@@ -45,10 +46,12 @@ START_SECONDS = 300.0
 
 
 class RolloutActor:
-    """A rollout worker that one core serves."""
+    """A rollout worker that one core serves: any, or always the same."""
 
-    def __init__(self, config: TrainConfig, num_envs: int, seed: int):
+    def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None):
         torch.set_num_threads(1)
+        if core is not None:
+            os.sched_setaffinity(0, {core})  # Of this thread, and so of those that it will start.
         self._worker = RolloutWorker(config, num_envs, seed)
         self._version = -1
 
@@ -65,6 +68,8 @@ class Place:
     """A place for an actor: who is in it now, and how that goes."""
 
     number: int
+    core: int | None
+    """To which its actors keep; None for any."""
     actor: Any = None
     calls: set[ray.ObjectRef] = field(default_factory=set)
     delivered: int = 0
@@ -93,7 +98,9 @@ class RayPool:
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
-        self._places = [Place(number) for number in range(resources.num_actors)]
+        pinned = self._owns_ray and config.actors.pin_actors and not config.actors.ray_address
+        cores = cores_to_pin(resources) if pinned else []
+        self._places = [Place(number, cores[number] if cores else None) for number in range(resources.num_actors)]
         self._under_way: dict[ray.ObjectRef, Place] = {}
         self._published: tuple[Tensor, int] | None = None
         self._stored: tuple[ray.ObjectRef, int] | None = None
@@ -152,15 +159,15 @@ class RayPool:
         now = time.monotonic()
         empty = [place for place in self._places if place.actor is None and now >= place.free_until]
         for place in empty:
-            place.actor, place.heard, place.delivered = self._create(), now, 0
+            place.actor, place.heard, place.delivered = self._create(place.core), now, 0
         for _ in range(self._config.actors.in_flight):
             for place in empty:
                 self._submit(place)
 
-    def _create(self) -> Any:
+    def _create(self, core: int | None) -> Any:
         seed = int(np.random.SeedSequence([self._config.run.seed, self._created]).generate_state(1)[0])
         self._created += 1
-        return self._remote.remote(self._config, self._resources.envs_per_actor, seed)
+        return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core)
 
     def _submit(self, place: Place) -> None:
         if self._published is None:

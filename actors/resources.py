@@ -61,3 +61,14 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
     envs = min(MAX_ENVS, max(MIN_ENVS, batch_size // actors))
     envs = config.actors.envs_per_actor or max(1, min(envs, most_games // actors))
     return Resources(actors, envs, threads)
+
+
+def cores_to_pin(resources: Resources) -> list[int]:
+    """A core for each actor, or none where learner and actors do not just fill the cores that this process may use.
+
+    An actor's emulator runs in a thread of its own that wakes with every step, often on the learner's core: the two then swap
+    cores all the time, and caches with them. But who keeps to a core cannot step aside for others.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    filled = resources.num_actors + resources.learner_threads == len(cores)
+    return cores[-resources.num_actors :] if filled else []

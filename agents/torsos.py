@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.layers import Conv2d, PixelConv2d, ReLU
+from agents.layers import Conv2d, Linear, PixelConv2d, ReLU
 
 RELU_GAIN = math.sqrt(2)
 HEAD_GAIN = 0.01
@@ -96,7 +96,7 @@ class Torso(nn.Module):
         self._margin = (0, whole_width - width, 0, whole_height - height)
         with torch.no_grad():
             flat = self.convs(torch.zeros(1, channels, whole_height, whole_width)).numel()
-        self.linear = nn.Linear(flat, self.num_features)
+        self.linear = Linear(flat, self.num_features)
         self.relu = ReLU()
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):

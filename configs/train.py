@@ -132,6 +132,8 @@ class ActorConfig:
     """Games that an actor steps together; 0 chooses from the batch size."""
     in_flight: int = 2
     """Rollout calls under way per actor: 1 gives the freshest data, 2 keeps every actor busy."""
+    pin_actors: bool = True
+    """Keeps each actor on a core of its own where a local run takes every core; better off beside other heavy work."""
     actor_timeout: float = 120.0
     """Seconds without a trajectory after which an actor is taken for hung and replaced; a new one has five minutes to begin."""
     ray_address: str = ""
@@ -239,7 +241,7 @@ _POSITIVE = {
 }  # fmt: skip
 _RESUMABLE = {
     "frames", "run_dir", "resume", "log_frames", "picture_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
-    "num_actors", "envs_per_actor", "in_flight", "actor_timeout", "ray_address", "device", "learner_threads",
+    "num_actors", "envs_per_actor", "in_flight", "pin_actors", "actor_timeout", "ray_address", "device", "learner_threads",
     "compile", "meta_memory_gb", "meta_cosine",
 }  # fmt: skip
 """What may change when a run is resumed: none of it alters what is learnt, except for the length of the run itself."""

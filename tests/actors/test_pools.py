@@ -4,6 +4,7 @@ import copy
 import threading
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from actors.serial_pool import SerialPool
 from actors.trajectory import COLUMN_AXIS, Collator
 from agents.agent import flat_weights
 from learners.learner import Learner
+from tests.running import rollout_actors
 
 COUNTER = "gym:tests.counter:Counter-v0"
 
@@ -100,6 +102,16 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
         for name in COLUMN_AXIS:
             assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, pinned):
+    usable = psutil.Process().cpu_affinity()
+    monkeypatch.setattr("actors.ray_pool.cores_to_pin", lambda resources: usable[-1:])
+    pool, _ = make_pool("ray", pin_actors=pinned)
+    pool.next_batch()
+    (actor,) = rollout_actors()
+    assert actor.cpu_affinity() == (usable[-1:] if pinned else usable)
 
 
 def test_a_request_to_stop_ends_the_wait(make_config):

@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from actors.resources import FEWEST_ENVS, MAX_LAG, Resources, available_cores, choose_resources
+from actors.resources import FEWEST_ENVS, MAX_LAG, Resources, available_cores, choose_resources, cores_to_pin
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,17 @@ def test_a_containers_quota_counts(tmp_path):
     unlimited = available_cores(tmp_path / "missing")
     quota.write_text("max 100000\n")
     assert available_cores(quota) == unlimited
+
+
+@pytest.mark.parametrize(
+    ("actors", "threads", "expected"),
+    [(3, 2, [4, 6, 7]), (1, 4, [7]), (2, 2, []), (4, 2, []), (1, 1, [])],
+)
+def test_actors_have_cores_of_their_own_only_where_the_run_fills_the_machine(monkeypatch, actors, threads, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {7, 0, 4, 6, 2}, raising=False)
+    assert cores_to_pin(Resources(actors, 16, threads)) == expected
+
+
+def test_nothing_is_pinned_where_the_system_cannot(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert cores_to_pin(Resources(1, 16, 1)) == []

@@ -99,11 +99,11 @@ def test_torsos_see_an_image_to_its_edges(name, height, width):
 
 @pytest.mark.parametrize("name", TORSOS)
 def test_torsos_show_an_actor_what_they_show_the_learner(name):
-    """Without gradients, layers take another way."""
+    """Without gradients, layers take another way: in another order, so that only rounding differs."""
     torso, pixels = Torso(name, (4, 40, 40)), torch.randn(3, 4, 40, 40)
     with torch.inference_mode():
         acting = torso(pixels)
-    assert torch.equal(acting, torso(pixels))
+    assert torch.allclose(acting, torso(pixels), rtol=1e-5, atol=1e-6)
 
 
 def test_what_never_changes_is_not_seen():
