@@ -229,7 +229,16 @@ def report_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = run_command(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # As with `| head`: what was to be saved is saved by now, and nobody wants to hear the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return code
+
+
+def run_command(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     threading.excepthook = report_thread
     if not arguments or arguments[0] in ("-h", "--help"):

@@ -20,6 +20,7 @@ from actors.resources import available_cores, choose_resources
 from configs.compare import CompareConfig
 from configs.errors import ConfigError
 from configs.train import TrainConfig
+from learners.learner import choose_device
 from studies.grid import Grid, Trial, TrialState
 from studies.grid_board import GridBoard
 from studies.grid_estimate import estimate_grid, print_estimate
@@ -42,6 +43,8 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
     cores = available_cores()
     if not config.ray_address and config.cores_per_trial > cores:
         raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")
+    if not config.ray_address:
+        choose_device(config.learner.device)
     states = grid.states()
     if all(state is TrialState.FINISHED for state in states.values()):
         print(f"all {len(states)} trials are finished")

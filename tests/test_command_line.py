@@ -14,6 +14,11 @@ from envs.grid_games import GRIDS
 from tests.trial_files import make_grid, write_trial
 
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
+NO_GPU = pytest.param(
+    ["--device", "cuda"],
+    "torch finds no CUDA device",
+    marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +74,7 @@ def snapshot(directory):
         (["--answer-lambda", "1.5"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--answer-lambda", "-0.1"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--task", "reverse_gvf", "--compile"], "--compile has no second derivatives"),
-        pytest.param(
-            ["--device", "cuda"],
-            "torch finds no CUDA device",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
-        ),
+        NO_GPU,
         (["--resume"], "holds no run"),
         (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),
     ],
@@ -191,6 +192,7 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         (["--cores-per-trial", "100000"], "--cores-per-trial 100000 is more than"),
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
         (["--preset", "mine"], "invalid choice 'mine'"),
+        NO_GPU,
     ],
 )
 def test_mistakes_in_grids(capsys, tmp_path, arguments, complaint):

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,22 +27,38 @@ sys.exit(launch.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("stderr", ["full", "dead", "closed"])
-def test_a_run_that_nobody_listens_to_finishes(tmp_path, stderr):
-    flags = f"--game catch --torso shallow --pool serial --frames 400 --eval-episodes 2 --run-dir {tmp_path / 'run'}"
-    command = [sys.executable, "-c", CODE, "train", *flags.split()]
+@pytest.fixture
+def dead_pipe():
+    """The end to write to of a pipe that nobody reads."""
     reader, writer = os.pipe()
     os.close(reader)
-    try:
-        with open("/dev/full", "w") as full:
-            target = {"full": full, "dead": writer, "closed": None}[stderr]
-            shell = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if stderr == "closed" else []
-            done = subprocess.run([*shell, *command], stdout=subprocess.PIPE, stderr=target, text=True, timeout=120)
-    finally:
-        os.close(writer)
+    yield writer
+    os.close(writer)
+
+
+def train(run_dir, shell=(), **streams):
+    flags = f"--game catch --torso shallow --pool serial --frames 400 --eval-episodes 2 --run-dir {run_dir}"
+    command = [*shell, sys.executable, "-c", CODE, "train", *flags.split()]
+    return subprocess.run(command, text=True, timeout=120, **streams)
+
+
+@pytest.mark.parametrize("stderr", ["full", "dead", "closed"])
+def test_a_run_that_nobody_listens_to_finishes(tmp_path, dead_pipe, stderr):
+    with open("/dev/full", "w") as full:
+        target = {"full": full, "dead": dead_pipe, "closed": None}[stderr]
+        shell = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if stderr == "closed" else []
+        done = train(tmp_path / "run", shell, stdout=subprocess.PIPE, stderr=target)
     assert done.returncode == 0
     assert "480 frames in" in done.stdout
     assert "left" not in done.stdout
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 480
+
+
+def test_a_reader_who_leaves_sees_no_traceback_and_the_result_is_written(tmp_path, dead_pipe):
+    done = train(tmp_path / "run", stdout=dead_pipe, stderr=subprocess.PIPE)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 480
 
 
