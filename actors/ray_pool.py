@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +52,8 @@ class RolloutActor:
     def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None):
         torch.set_num_threads(1)
         if core is not None:
-            os.sched_setaffinity(0, {core})  # Of this thread, and so of those that it will start.
+            with suppress(OSError):  # The core may have been taken away since; any other will do.
+                os.sched_setaffinity(0, {core})  # Of this thread, and so of those that it will start.
         self._worker = RolloutWorker(config, num_envs, seed)
         self._version = -1
 

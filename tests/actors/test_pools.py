@@ -104,14 +104,14 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
     assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
 
 
-@pytest.mark.parametrize("pinned", [True, False])
-def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, pinned):
+@pytest.mark.parametrize("given", ["a core", "a core that is not there", "none"])
+def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, given):
     usable = psutil.Process().cpu_affinity()
-    monkeypatch.setattr("actors.ray_pool.cores_to_pin", lambda resources: usable[-1:])
-    pool, _ = make_pool("ray", pin_actors=pinned)
+    monkeypatch.setattr("actors.ray_pool.cores_to_pin", lambda resources: usable[-1:] if given == "a core" else [1000])
+    pool, _ = make_pool("ray", pin_actors=given != "none")
     pool.next_batch()
     (actor,) = rollout_actors()
-    assert actor.cpu_affinity() == (usable[-1:] if pinned else usable)
+    assert actor.cpu_affinity() == (usable[-1:] if given == "a core" else usable)
 
 
 def test_a_request_to_stop_ends_the_wait(make_config):
