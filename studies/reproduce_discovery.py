@@ -211,7 +211,10 @@ def summarise(curves: Curves, seeds: int) -> str:
 
 
 def _compare(curves: Curves, game: str, pair: tuple[str, str], name: str, measure: Measure) -> tuple[str, bool]:
-    """A line on discovered against random questions, and whether their intervals lie apart."""
+    """A line on discovered against random questions, and whether their intervals lie apart.
+
+    A seed gives both the same first weights and games, so that what luck they share goes out of their difference.
+    """
     ours, theirs = (measure(curves[game, agent, ""]) for agent in pair)
     chance = probability_of_improvement(ours, theirs)
     low, high = bootstrap_interval(probability_of_improvement, ours, theirs)
@@ -219,6 +222,7 @@ def _compare(curves: Curves, game: str, pair: tuple[str, str], name: str, measur
     line = (
         f"- Probability that {pair[0]} exceeds {pair[1]} ({name}): {chance:.2f} ({low:.2f} to {high:.2f});"
         f" the intervals of their means {'do not overlap' if apart else 'overlap'}."
+        f" Seed by seed it is higher by {_interval(ours - theirs)}, for {(ours > theirs).sum()} of {len(ours)}."
     )
     return line, apart
 

@@ -136,7 +136,10 @@ def test_each_measure_has_its_verdict():
             curves[game, agent, ""] += rng.normal(0, 0.001, (10, 1))
     sensitive = reproduce_discovery.SETTINGS["sensitivity_game"], reproduce_discovery.SETTINGS["sensitivity_agent"]
     curves |= {(*sensitive, variant): curves[*sensitive, ""] for variant in reproduce_discovery.SENSITIVITIES}
-    assert reproduce_discovery.summarise(curves, 10).count("**holds**") == 2
+    summary = reproduce_discovery.summarise(curves, 10)
+    assert summary.count("**holds**") == 2
+    assert summary.count("for 10 of 10.") == 8
+    assert "Seed by seed it is higher by 0.3" in summary
     for agent in ("random_gvf", "random_reverse_gvf"):
         curves["puddleworld", agent, ""][:, -4:] = 0.0
     summary = reproduce_discovery.summarise(curves, 10)
