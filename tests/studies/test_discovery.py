@@ -139,7 +139,7 @@ def test_each_measure_has_its_verdict():
     summary = reproduce_discovery.summarise(curves, 10)
     assert summary.count("**holds**") == 2
     assert summary.count("for 10 of 10.") == 8
-    assert "Seed by seed it is higher by 0.3" in summary
+    assert "Seed by seed it is higher by 0.26" in summary  # 0.3 less the 1.5 of 39 steps by which they end short on average
     for agent in ("random_gvf", "random_reverse_gvf"):
         curves["puddleworld", agent, ""][:, -4:] = 0.0
     summary = reproduce_discovery.summarise(curves, 10)
