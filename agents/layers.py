@@ -150,9 +150,9 @@ class PixelConv2d(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """As nn.Linear; where nothing is differentiated, rows are outputs, which is faster when the inputs are few and long."""
+    """As nn.Linear; an actor (in inference mode) multiplies the other way round, which is faster for few and long inputs."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            return super().forward(input)
-        return torch.addmm(self.bias[:, None], self.weight, input.t()).t()
+        if torch.is_inference_mode_enabled():
+            return torch.addmm(self.bias[:, None], self.weight, input.t()).t()
+        return super().forward(input)

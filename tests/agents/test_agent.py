@@ -99,7 +99,7 @@ def test_torsos_see_an_image_to_its_edges(name, height, width):
 
 @pytest.mark.parametrize("name", TORSOS)
 def test_torsos_show_an_actor_what_they_show_the_learner(name):
-    """Without gradients, layers take another way: in another order, so that only rounding differs."""
+    """Actors take faster ways through layers, on which only rounding differs."""
     torso, pixels = Torso(name, (4, 40, 40)), torch.randn(3, 4, 40, 40)
     with torch.inference_mode():
         acting = torso(pixels)
