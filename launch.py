@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import select
 import shlex
 import signal
 import sys
@@ -232,10 +233,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = run_command(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # As with `| head`: what was to be saved is saved by now, and nobody wants to hear the rest.
+    except BrokenPipeError:
+        if not nobody_reads():
+            raise
+        # As with `| head`: what was to be saved is saved by now, and nobody wants to hear the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
+
+
+def nobody_reads() -> bool:
+    """Whether the reader of our output has left: other pipes break too, and those are faults."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -3,7 +3,8 @@
 PyTorch differentiates a convolution's gradient by convolutions with batch and channels exchanged, for which no fast kernel
 exists. But the convolution, its input gradient and its weight gradient are the three faces of one trilinear form, so that the
 derivative of each is the other two. Written so, a second derivative uses the kernels of the first. And PyTorch's rectifier
-sends a tensor of zeros back for what its second derivative does not depend on; ours sends nothing.
+sends a tensor of zeros back for what its second derivative does not depend on; ours sends nothing. An actor, which
+differentiates nothing, takes the shortest way through each layer.
 """
 
 from __future__ import annotations

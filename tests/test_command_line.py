@@ -244,6 +244,15 @@ def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
     assert f"page: {grid.out / 'report.html'}" in text
 
 
+def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_a_reader_who_left(capfd, monkeypatch):
+    def broken(arguments, stop):
+        raise BrokenPipeError("of a socket")
+
+    monkeypatch.setitem(launch.COMMANDS, "games", broken)
+    with pytest.raises(BrokenPipeError, match="of a socket"):
+        launch.main(["games"])
+
+
 def test_games_are_listed_with_their_scores(capsys):
     assert launch.main(["games", "--json"]) == 0
     rows = {row["game"]: row for row in json.loads(capsys.readouterr().out)}
