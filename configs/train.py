@@ -156,7 +156,7 @@ class RunConfig:
     """Minutes between two checkpoints."""
     picture_frames: int = 0
     """Frames between two pictures of the auxiliary task; 0 chooses a twentieth of the run, at least
-    100,000. One more is made at the end."""
+    100,000. One more is made at the end. Where questions are learnt, the next update of theirs is waited for."""
     keep_checkpoints: int = 3
     """Newest checkpoints to keep, besides the best."""
     eval_episodes: int = 30

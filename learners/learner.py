@@ -84,6 +84,14 @@ class Learner:
         self._scene = evaluation.prediction.detach(), Scene(batch, evaluation.unroll.observations, questions)
         return numbers | meta_metrics | {"optimiser/learning_rate": learning_rate}
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it holds the least memory it ever does: no window of updates, or one that has just begun.
+
+        What is allocated at other moments and stays, be it small, keeps the freed window around it from being used whole.
+        """
+        return self._meta is None or self._meta.window_just_began
+
     def pictures(self) -> dict[str, np.ndarray]:
         """What the task is about, on the last batch: images [H, W, 3]."""
         if self._scene is None:

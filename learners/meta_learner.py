@@ -55,6 +55,10 @@ class MetaLearner:
         window.steps.append(InnerStep(theta, moments, learning_rate, batch, evaluation.main_loss.detach(), kept))
         return evaluation, metrics
 
+    @property
+    def window_just_began(self) -> bool:
+        return len(self._window.steps) <= 1
+
     def _update(self, judge: Evaluation) -> dict[str, float]:
         start = time.perf_counter()
         window = self._window

@@ -79,6 +79,15 @@ def test_a_state_from_the_middle_of_a_window_continues_exactly(make_learner, upd
     assert equal(phi(learner), phi(copy))
 
 
+@pytest.mark.parametrize(("task", "resting"), [("reverse_gvf", "10010010"), ("none", "11111111")])
+def test_it_is_at_rest_where_no_window_is_held(make_learner, task, resting):
+    learner, found = make_learner(task), ""
+    for seed in range(8):
+        learner.step(random_batch(seed=seed))
+        found += str(int(learner.at_rest))
+    assert found == resting
+
+
 def test_without_memory_for_graphs_the_result_is_the_same(make_learner):
     keeping, recomputing = make_learner(), make_learner(meta_memory_gb=0.0)
     for update in range(8):

@@ -105,6 +105,16 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(make_config,
     assert [e.step for e in events.Scalars("losses/total")] == [line["frame"] for line in metrics_without_times(broken)]
 
 
+def test_pictures_wait_for_the_questions_to_move_and_the_last_for_nothing(make_config, never):
+    lengths = {"batch_size": 2, "unroll": 5, "frames": 100, "picture_frames": 20}
+    config = make_config(game="catch", task="reverse_gvf", meta_interval=4, **lengths)
+    train(config, never)
+    events = EventAccumulator(str(config.run_path))
+    events.Reload()
+    updates = [event.step // 10 for event in events.Images("questions")]
+    assert updates == [5, 9, 10]
+
+
 def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_path, never):
     whole, broken = (make_config(run_dir=str(tmp_path / name)) for name in ("whole", "broken"))
     train(whole, never)
