@@ -150,7 +150,8 @@ def draw(samples: list[dict[str, float]], verdict: Verdict, title: str, path: Pa
         axis.set_title(f"drift {lines[name]}", fontsize="small", loc="right")
     for name in COUNTS:
         axes[-1].plot(frames, [look[name] for look in samples], label=f"{name}: {lines[name]}")
-    axes[-1].legend(fontsize="small")
+    axes[-1].set_ylim(0)
+    axes[-1].legend(fontsize="small", ncols=2, loc="lower right")
     axes[-1].set_xlabel("million frames")
     axes[0].set_title(title, loc="left")
     figure.savefig(path, dpi=110)
