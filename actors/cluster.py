@@ -37,8 +37,6 @@ def start_ray(address: str, num_cpus: int) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray runs workers at niceness 15, where any other load on the machine starves them.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Ray's server would remember 100,000 calls of actors for a dashboard that is off: its memory would grow for hours.
-    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with _keeping_sigterm():
         _start(address, num_cpus)
 
@@ -55,6 +53,8 @@ def _start(address: str, num_cpus: int) -> None:
         return
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
+    # The server would remember 100,000 calls of actors for a dashboard that is off: its memory would grow for hours.
+    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     global _guardian
     _guardian = Guardian()
     with _loopback_only(), _deaf_to_sigterm():

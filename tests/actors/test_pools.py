@@ -2,10 +2,12 @@
 
 import copy
 import threading
+import time
 
 import numpy as np
 import psutil
 import pytest
+import ray
 import torch
 
 from actors.pool import StopRequested
@@ -112,6 +114,13 @@ def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, given)
     pool.next_batch()
     (actor,) = rollout_actors()
     assert actor.cpu_affinity() == (usable[-1:] if given == "a core" else usable)
+
+
+def test_a_local_ray_keeps_no_record_of_calls(make_pool):
+    pool, _ = make_pool("ray")
+    pool.next_batch()
+    time.sleep(2.5)  # Ray sends records once a second.
+    assert ray.timeline() == []
 
 
 def test_a_request_to_stop_ends_the_wait(make_config):
