@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import json
 import logging
@@ -213,6 +214,7 @@ class Interrupt:
         self.signal = 0
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+            _handle_once(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stop.is_set():
@@ -221,6 +223,18 @@ class Interrupt:
         with contextlib.suppress(OSError):  # Nobody may be reading any more.
             os.write(sys.stderr.fileno(), b"stopping: saving first (again to leave at once)\n")  # Safe here, unlike print.
         self.stop.set()
+
+
+def _handle_once(number: int) -> None:
+    """Has the kernel give the signal back its default action, which ends the process, when it comes for the first time.
+
+    Python's handlers wait for a native call to return, and one that hangs never does.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "sysv_signal"):
+        libc.signal.restype = ctypes.c_void_p
+        handler = libc.signal(number, ctypes.c_void_p(signal.SIG_IGN))
+        libc.sysv_signal(number, ctypes.c_void_p(handler))
 
 
 def report_thread(failure: threading.ExceptHookArgs) -> None:
@@ -252,6 +266,8 @@ def nobody_reads() -> bool:
 def run_command(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     threading.excepthook = report_thread
+    # Torch's threads would wait for each other by spinning, on cores that actors and other work need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: launch.py COMMAND [flags]\n\ncommands:")
         for name, command in COMMANDS.items():

@@ -18,7 +18,7 @@ from actors import cluster, evaluator
 from actors.guardian import clear
 from actors.pool import PoolError
 from studies.training import train
-from tests.running import count_lines, is_gone, rollout_actors, start_command, wait_until
+from tests.running import ROOT, count_lines, is_gone, rollout_actors, start_command, wait_until
 
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--frames", 10**9, "--batch-size", 4, "--unroll", 5,
          "--log-frames", 400]  # fmt: skip
@@ -80,7 +80,34 @@ def test_a_run_saves_if_it_can_and_leaves_nothing_behind(tmp_path, pool, numbers
         assert "continue with" in output
         assert len(list((run_dir / "checkpoints").glob("frame_*.safetensors"))) == 2  # The first, and where it stopped.
     else:
-        assert process.returncode == (-signal.SIGKILL if numbers[0] == signal.SIGKILL else 128 + numbers[0])
+        assert process.returncode == -numbers[0]
+
+
+HANGING = """
+import ctypes, launch
+launch.Interrupt()
+library, mutex = ctypes.{library}(None), ctypes.create_string_buffer(64)
+print("begun", flush=True)
+library.pthread_mutex_lock(mutex)
+library.pthread_mutex_lock(mutex)
+"""
+
+
+@pytest.mark.parametrize("library", ["CDLL", "PyDLL"])
+def test_the_second_interrupt_ends_a_native_call_that_does_not_return(library):
+    """With and without Python's global lock released."""
+    command = [sys.executable, "-c", HANGING.format(library=library)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_an_evaluation_that_is_stopped_writes_nothing(make_config, never, capsys):
