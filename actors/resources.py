@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.threads import allowed_threads
 from configs.train import TrainConfig
 
 LEARNER_SHARE = 0.45
@@ -26,6 +27,8 @@ FEWEST_ENVS = 4
 """With fewer still, to keep the lag down, an actor would mostly wait for its own overhead."""
 MAX_LAG = 8
 """Updates; twice what two cores have with the default batch."""
+OBSERVATIONS_PER_THREAD = 8
+"""With fewer of them for each, two threads take as long as one to act."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
     within MAX_LAG.
     """
     share = 1 if gpu else min(MAX_LEARNER_THREADS, max(1, round(LEARNER_SHARE * cores)))
-    threads = config.learner.learner_threads or share
+    threads = allowed_threads(config.learner.learner_threads or share)
     batch_size = config.learner.batch_size
     most_games = MAX_LAG * batch_size // config.actors.in_flight
     most_actors = most_games // (config.actors.envs_per_actor or FEWEST_ENVS)
@@ -61,6 +64,11 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
     envs = min(MAX_ENVS, max(MIN_ENVS, batch_size // actors))
     envs = config.actors.envs_per_actor or max(1, min(envs, most_games // actors))
     return Resources(actors, envs, threads)
+
+
+def acting_threads(num_envs: int, cores: int) -> int:
+    """Torch threads that help to act in so many games at once."""
+    return max(1, min(cores, num_envs // OBSERVATIONS_PER_THREAD))
 
 
 def cores_to_pin(resources: Resources) -> list[int]:

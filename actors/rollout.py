@@ -12,6 +12,7 @@ from torch import Tensor
 
 from actors.trajectory import RolloutCost, Trajectory
 from agents.agent import Agent, load_flat_weights
+from agents.initialisation import weights_loaded_later
 from configs.train import TrainConfig
 from envs.frame_stack import FrameStack
 from envs.registry import make_games
@@ -30,12 +31,14 @@ class RolloutWorker:
         self._unroll = config.learner.unroll
         self._stream = EpisodeStream(make_games(config.env.game, config.env.protocol, num_envs), seed)
         self.spec = self._stream.spec
-        self._agent = Agent(self.spec, config.agent.torso, config.agent.core_size)
+        with weights_loaded_later():
+            self._agent = Agent(self.spec, config.agent.torso, config.agent.core_size)
         self._stack = FrameStack(self.spec, num_envs)
         self._rng = np.random.default_rng(seed)
         self._first = np.ones(num_envs, dtype=bool)
         self._core_state = self._agent.initial_state(num_envs)
-        self._version = 0
+        self._version: int | None = None
+        """Of the weights; None until there are any."""
         self._started = False
         self._process = psutil.Process()
 
@@ -46,6 +49,8 @@ class RolloutWorker:
 
     @torch.inference_mode()
     def rollout(self) -> Trajectory:
+        if self._version is None:
+            raise RuntimeError("weights must be set before the first rollout")
         start = time.perf_counter()
         if not self._started:
             self._stack.push(self._stream.reset(), self._first)

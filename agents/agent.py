@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.batch import Batch
-from agents.torsos import HEAD_GAIN, Torso, orthogonal
+from agents.initialisation import HEAD_GAIN, orthogonal
+from agents.torsos import Torso
 from envs.stream import EnvSpec
 
 

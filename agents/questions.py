@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.torsos import Torso, orthogonal
+from agents.initialisation import orthogonal
+from agents.torsos import Torso
 
 SPREAD = (1.0, 0.5)
 """Standard deviation, over the observations of the first batch, of what goes into the cumulants and the discounts."""

@@ -7,24 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from agents.initialisation import RELU_GAIN, orthogonal
 from agents.layers import Conv2d, Linear, PixelConv2d, ReLU
-
-RELU_GAIN = math.sqrt(2)
-HEAD_GAIN = 0.01
-"""Small, so that the first policy is nearly uniform and the first values are nearly 0: wild ones give gradients in the
-hundreds that can kill the torso's units before anything is learnt."""
-
-
-def orthogonal(layer: nn.Module, gain: float) -> None:
-    """Orthogonal weights and zero biases.
-
-    With PyTorch's own initialisation the features hardly differ between states, and Pong is not learnt at all.
-    """
-    for name, parameter in layer.named_parameters(recurse=False):
-        if "bias" in name:
-            nn.init.zeros_(parameter)
-        else:
-            nn.init.orthogonal_(parameter, gain)
 
 
 class ResidualBlock(nn.Module):

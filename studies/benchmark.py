@@ -21,6 +21,7 @@ from actors.resources import Resources, available_cores, choose_resources
 from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
+from agents.threads import set_threads
 from configs.benchmark import BenchmarkConfig
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack
@@ -143,7 +144,7 @@ def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> li
 
 def measure_inference(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
     """The acting network and the draw of actions, on one thread."""
-    torch.set_num_threads(1)
+    set_threads(1)
     n = resources.envs_per_actor
     spec = game_spec(config.env.game, config.env.protocol)
     agent = Agent(spec, config.agent.torso)
@@ -163,10 +164,11 @@ def measure_inference(config: TrainConfig, resources: Resources, seconds: float)
 
 def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
     """Collation (joining trajectories and rebuilding the stacks), and the rest of an update."""
-    torch.set_num_threads(resources.learner_threads)
+    set_threads(resources.learner_threads)
     worker = RolloutWorker(config, resources.envs_per_actor, seed=0)
     learner = Learner(config, worker.spec)
     collator = Collator(config.learner.batch_size)
+    worker.set_weights(learner.weights(), learner.version)
     trajectory = worker.rollout()
     worker.close()
 

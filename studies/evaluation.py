@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from actors.evaluator import Evaluation, evaluate, record_video
+from actors.evaluator import MAX_ENVS, Evaluation, evaluate, record_video
 from actors.pool import StopRequested
-from actors.resources import available_cores
+from actors.resources import acting_threads, available_cores
 from agents.agent import Agent
+from agents.initialisation import weights_loaded_later
+from agents.threads import set_threads
 from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
 from envs.registry import check_trusted, game_spec
@@ -27,7 +27,7 @@ def play_games(
 ) -> Evaluation:
     """Whole games, with progress, on so many cores; 0 for all."""
     cores = cores or available_cores()
-    torch.set_num_threads(cores)
+    set_threads(acting_threads(min(episodes, MAX_ENVS), cores))
     progress = Progress(f"evaluating {config.env.game}", episodes, unit="games")
 
     def watch(done: int) -> None:
@@ -74,7 +74,9 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
 
 def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
     """The acting network of a checkpoint."""
-    agent = Agent(game_spec(config.env.game, config.env.protocol), config.agent.torso, config.agent.core_size)
+    spec = game_spec(config.env.game, config.env.protocol)
+    with weights_loaded_later():
+        agent = Agent(spec, config.agent.torso, config.agent.core_size)
     try:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
     except RuntimeError as error:

@@ -8,14 +8,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from actors.pool import StopRequested
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
 from agents.batch import Batch
 from agents.tasks import TASKS
+from agents.threads import set_threads
 from configs.train import META_LEARNED, TrainConfig
 from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
@@ -29,6 +28,7 @@ MEMORY_INTERVALS = (5, 20)
 def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
     """A batch of the game's beginning, under a fresh network."""
     worker = RolloutWorker(config, num_envs, seed=0)
+    worker.set_weights(Learner(replace(config, task="none"), worker.spec).weights(), version=0)
     trajectory = worker.rollout()
     worker.close()
     collator = Collator(config.learner.batch_size)
@@ -43,7 +43,7 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
     favour either.
     """
-    torch.set_num_threads(resources.learner_threads)
+    set_threads(resources.learner_threads)
     batch, spec = play_batch(config, resources.envs_per_actor)
     plain = Learner(replace(config, task="none"), spec)
     costs: dict[str, float] = {}

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ import torch
 from actors.pool import ActorPool, PoolError, PoolReport, StopRequested
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
+from agents.initialisation import weights_loaded_later
+from agents.threads import set_threads
 from configs.train import TrainConfig
 from envs.stream import GameError
 from learners.allocator import keep_freed_memory, release_freed_memory
@@ -120,11 +122,13 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         device = choose_device(config.learner.device)
         cores = cores or available_cores()
         resources = choose_resources(config, cores, gpu=device.type == "cuda")
-        torch.set_num_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
+        set_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
         with ExitStack() as playing:
             pool = make_pool(config, resources, stop)
             playing.callback(pool.close)
-            run = TrainingRun(config, directory, pool, Learner(config, pool.spec))
+            with weights_loaded_later() if checkpoint is not None else nullcontext():
+                learner = Learner(config, pool.spec)
+            run = TrainingRun(config, directory, pool, learner)
             if checkpoint is not None:
                 run.load(checkpoint)
             if config.run.resume:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
 from agents.returns import lambda_return
 from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
-from agents.torsos import HEAD_GAIN, RELU_GAIN, orthogonal
 from configs.errors import ConfigError
 from configs.train import TaskConfig
 from envs.stream import EnvSpec

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agents.batch import Batch
+from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.questions import QuestionNetwork
 from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
-from agents.torsos import HEAD_GAIN, orthogonal
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 

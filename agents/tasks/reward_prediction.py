@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
-from agents.torsos import HEAD_GAIN, orthogonal
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 

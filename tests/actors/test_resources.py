@@ -1,8 +1,19 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
-from actors.resources import FEWEST_ENVS, MAX_LAG, Resources, available_cores, choose_resources, cores_to_pin
+from actors.resources import (
+    FEWEST_ENVS,
+    MAX_LAG,
+    Resources,
+    acting_threads,
+    available_cores,
+    choose_resources,
+    cores_to_pin,
+)
+from tests.running import ROOT
 
 
 @pytest.mark.parametrize(
@@ -69,3 +80,24 @@ def test_actors_have_cores_of_their_own_only_where_the_run_fills_the_machine(mon
 def test_nothing_is_pinned_where_the_system_cannot(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert cores_to_pin(Resources(1, 16, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "cores", "threads"), [(1, 8, 1), (2, 2, 1), (8, 2, 1), (16, 2, 2), (16, 1, 1), (16, 64, 2)]
+)
+def test_acting_takes_no_more_threads_than_help(num_envs, cores, threads):
+    assert acting_threads(num_envs, cores) == threads
+
+
+def test_the_learner_takes_no_more_threads_than_are_allowed(make_config, monkeypatch):
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "2")
+    assert choose_resources(make_config(batch_size=8, frames=10_000), 8, gpu=False).learner_threads == 2
+    assert choose_resources(make_config(batch_size=8, frames=10_000, learner_threads=6), 8, gpu=False).learner_threads == 2
+
+
+@pytest.mark.parametrize(("given", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_waiting_threads_sleep_unless_told_otherwise(given, policy):
+    """Torch reads it once, when it is loaded."""
+    look = "import os, launch; launch.main([]); print(os.environ['OMP_WAIT_POLICY'])"
+    done = subprocess.run([sys.executable, "-c", look], env=given, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split()[-1] == policy

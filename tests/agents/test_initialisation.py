@@ -1,0 +1,100 @@
+"""First weights: the same for a seed whatever the threads, and none where others are about to be loaded."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from actors.rollout import RolloutWorker
+from agents.agent import Agent
+from agents.initialisation import RELU_GAIN, orthogonal, weights_loaded_later
+from agents.threads import allowed_threads, one_thread
+from configs.evaluate import EvaluateConfig
+from envs.stream import EnvSpec
+from learners.learner import Learner
+from studies.evaluation import evaluate_run
+from studies.training import train
+from tests.running import ROOT
+
+SPEC = EnvSpec(num_actions=3, frame_shape=(1, 84, 84), stack=4, frames_per_step=4)
+
+
+def test_first_weights_are_torchs_orthogonal_ones_on_one_thread():
+    layer = nn.Linear(300, 200)
+    torch.set_num_threads(2)
+    torch.manual_seed(3)
+    orthogonal(layer, RELU_GAIN)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    expected = nn.init.orthogonal_(torch.empty(200, 300), RELU_GAIN)
+    assert torch.equal(layer.weight, expected)
+    assert not layer.bias.any()
+
+
+def test_the_factorisation_sees_one_thread(monkeypatch):
+    seen = []
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    orthogonal(nn.Linear(3, 2), 1.0)
+    assert seen == [1]
+
+
+def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
+    before = torch.get_rng_state()
+    with weights_loaded_later():
+        agent = Agent(SPEC, "shallow", core_size=8)
+        buffer = torch.empty(1000).uniform_(2, 3)
+    assert buffer.min() >= 2  # What is no parameter is not in a checkpoint, and is drawn.
+    torch.set_rng_state(before)
+    torch.empty(1000).uniform_(2, 3)
+    after = torch.get_rng_state()
+    torch.set_rng_state(before)
+    with weights_loaded_later():
+        Agent(SPEC, "shallow")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(after, before)
+    agent.load_state_dict({name: torch.ones_like(value) for name, value in agent.state_dict().items()})
+    monkeypatch.undo()
+    Agent(SPEC, "shallow")
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_evaluation_resumption_and_actors_draw_no_weights(make_config, never, monkeypatch):
+    config = make_config(frames=200, task="reverse_gvf")
+    train(config, never)
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
+    train(config.with_run(resume=True, frames=400), threading.Event())
+    evaluate_run(EvaluateConfig(run_dir=str(config.run_path), episodes=2), threading.Event())
+    worker = RolloutWorker(config, num_envs=2, seed=0)
+    with pytest.raises(RuntimeError, match="weights"):
+        worker.rollout()
+    with pytest.raises(pytest.fail.Exception):
+        Learner(config, worker.spec)
+
+
+@pytest.mark.parametrize(("limit", "wanted", "allowed"), [(None, 4, 4), ("2", 4, 2), ("8", 4, 4), ("0", 4, 1), ("many", 4, 4)])
+def test_no_more_threads_than_the_environment_allows(monkeypatch, limit, wanted, allowed):
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
+    assert allowed_threads(wanted) == allowed
+
+
+def test_one_thread_gives_back_no_more_than_is_allowed(monkeypatch):
+    torch.set_num_threads(2)
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 1
+
+
+def test_a_network_is_built_where_the_environment_allows_one_thread():
+    """MKL's QR decomposition would wait for ever for a second one."""
+    build = "from agents.torsos import Torso; Torso('nature', (4, 84, 84))"
+    done = subprocess.run([sys.executable, "-c", build], env={"OMP_THREAD_LIMIT": "1"}, cwd=ROOT, timeout=120)
+    assert done.returncode == 0
