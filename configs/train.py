@@ -108,7 +108,10 @@ class TaskConfig:
     answer_weight: float = 0.1
     """Weight of the answers' loss: half the squared errors, summed over questions, divided by the root of their number."""
     meta_interval: int = 10
-    """Updates of the agent between two of the question network (K), which looks through all of them."""
+    """Updates of the agent that the meta-gradient is taken through (K): the last ones before the questions change."""
+    meta_period: int = 0
+    """Updates of the agent from one change of the questions to the next (M), at least --meta-interval; 0 takes --meta-interval,
+    as the paper does. Outside the last K of them an update costs what a plain one does plus asking the questions."""
     meta_gradient: Literal["exact", "first_order"] = "exact"
     """exact: through everything that the updates do. first_order: as if a gradient did not depend on the parameters."""
     meta_cosine: bool = False
@@ -120,6 +123,11 @@ class TaskConfig:
     meta_memory_gb: float = 4.0
     """Memory for the graphs of the K updates. Within it they are kept; beyond it each is recomputed when needed: slower, memory
     flat in K."""
+
+    @property
+    def question_period(self) -> int:
+        """M"""
+        return self.meta_period or self.meta_interval
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,11 @@ class TrainConfig:
         }.items():
             if steps > _MOST_STEPS:
                 raise ConfigError(f"{what} must be at most {_MOST_STEPS}, not {steps}")
+        if self.auxiliary.question_period < self.auxiliary.meta_interval:
+            raise ConfigError(
+                f"--meta-period {self.auxiliary.meta_period} is less than --meta-interval {self.auxiliary.meta_interval}:"
+                " the updates that the meta-gradient looks through must fit between two changes of the questions"
+            )
         if not self.run.resume:  # Else the batch is the run's, and `check_resumes` knows it.
             self._check_frames()
         if self.learner.compile and self.task in META_LEARNED:
@@ -249,8 +262,8 @@ _FRACTION = {"discount", "rmsprop_decay", "pixel_control_discount"}
 _CLOSED_FRACTION = {"trace_lambda", "answer_lambda"}
 _AT_MOST = {
     "frames": 10**15, "seed": 2**63 - 1, "unroll": 2**16, "batch_size": 2**16, "core_size": 2**14, "num_questions": 2**14,
-    "meta_interval": 2**12, "num_actors": 2**14, "envs_per_actor": 2**12, "in_flight": 2**8, "learner_threads": 2**10,
-    "keep_checkpoints": 10**6,
+    "meta_interval": 2**12, "meta_period": 2**20, "num_actors": 2**14, "envs_per_actor": 2**12, "in_flight": 2**8,
+    "learner_threads": 2**10, "keep_checkpoints": 10**6,
 }  # fmt: skip
 """Far beyond use; a config from elsewhere cannot ask for more memory or processes than any machine has."""
 _MOST_STEPS = 2**22

@@ -1,4 +1,4 @@
-"""The learner: one batch in, one update of theta, and every K of them one of phi."""
+"""The learner: one batch in, one update of theta, and every M of them one of phi."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ class Learner:
             self._objective.finish(evaluation, questions)
             meta_metrics: dict[str, float] = {}
         else:
-            theta = [p.detach().clone().requires_grad_() for p in self._parameters]
-            moments = [moment.clone() for moment in self._moments]
+            theta, moments = self._parameters, self._moments
+            if self._meta.enters_window:  # They are kept as they were before the update.
+                theta = [p.detach().clone().requires_grad_() for p in theta]
+                moments = [moment.clone() for moment in moments]
             try:
                 evaluation, meta_metrics = self._meta.evaluate(theta, moments, learning_rate, batch)
             except NonFiniteError as error:

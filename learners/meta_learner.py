@@ -1,4 +1,4 @@
-"""Learns the questions: keeps the window of theta's updates and, when it is full, moves phi along the meta-gradient."""
+"""Learns the questions: every M updates of theta, phi moves along the meta-gradient through the last K of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 
 import torch
@@ -36,27 +37,41 @@ class MetaLearner:
         self._task = task
         self._constants = constants
         self._window = MetaGradient(objective, task, constants, config.meta_interval, config.meta_memory_gb * 2**30)
+        self._period = config.question_period
+        self._outside = self._period - config.meta_interval
+        """Updates of a period before the window begins."""
+        self._position = 0
+        """Updates of theta since phi last moved."""
         self._optimiser = OPTIMISERS[config.meta_optimiser](self._window.phi, lr=config.meta_learning_rate)  # type: ignore[call-arg]
 
     def evaluate(
         self, theta: list[Tensor], moments: list[Tensor], learning_rate: float, batch: Batch
     ) -> tuple[Evaluation, dict[str, float]]:
-        """The gradient that theta is about to follow, entered into the window.
+        """The gradient that theta is about to follow, entered into the window if the period has come to it.
 
-        If the window is full, this batch is the one that judges its last update: phi moves first, and a new window begins.
+        If the window is full, this batch is the one that judges its last update: phi moves first, and a new period begins.
         """
-        window, metrics = self._window, {}
-        with window.measured():
-            evaluation = self._objective.begin(theta, batch, differentiable=window.keeps_graphs)
+        window, metrics, enters = self._window, {}, self.enters_window
+        with window.measured() if enters else nullcontext():
+            evaluation = self._objective.begin(theta, batch, differentiable=enters and window.keeps_graphs)
             if window.full:
                 metrics = self._update(evaluation)
+                self._position = 0
             traced = window.trace(evaluation)
-        kept = traced if window.keeps_graphs else None
-        window.steps.append(InnerStep(theta, moments, learning_rate, batch, evaluation.main_loss.detach(), kept))
+        self._position += 1
+        if enters:
+            kept = traced if window.keeps_graphs else None
+            window.steps.append(InnerStep(theta, moments, learning_rate, batch, evaluation.main_loss.detach(), kept))
         return evaluation, metrics
 
     @property
+    def enters_window(self) -> bool:
+        """Whether the meta-gradient will be taken through the next update."""
+        return self._position % self._period >= self._outside
+
+    @property
     def window_just_began(self) -> bool:
+        """Or has yet to begin."""
         return len(self._window.steps) <= 1
 
     def _update(self, judge: Evaluation) -> dict[str, float]:
@@ -97,13 +112,14 @@ class MetaLearner:
         return int(sum(batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), judge.batch)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Phi's optimiser, and the window as the state before its first update and the batches since."""
+        """Phi's optimiser, the place in the period, and the window: the state before its first update and the batches since."""
         state = {
             f"optimiser.{i}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
             for i, values in self._optimiser.state_dict()["state"].items()
             for name, value in values.items()
             if value is not None
         }
+        state["position"] = torch.tensor(self._position)
         steps = self._window.steps
         if steps:
             names = self._objective.names
@@ -139,8 +155,13 @@ class MetaLearner:
                 raise ValueError(f"the state of phi's optimiser for its parameter {index} has values that no training gives")
         self._optimiser.load_state_dict(optimiser)
         self._window.steps.clear()
-        if "window.learning_rates" not in state:
+        entered = len(state.get("window.learning_rates", ()))
+        self._position = int(state["position"]) if "position" in state else entered  # Before there were periods, M was K.
+        if not 0 <= self._position <= self._period or entered != max(0, self._position - self._outside):
+            raise ValueError(f"{entered} updates cannot be in the window, {self._position} after the questions changed")
+        if not entered:
             return
+        self._position -= entered
         names, device = self._objective.names, self._window.phi[0].device
         theta = [state[f"window.theta.{name}"].to(device) for name in names]
         moments = [state[f"window.moment.{name}"].to(device) for name in names]
@@ -149,8 +170,6 @@ class MetaLearner:
                 raise ValueError("the window is of another network")
         batches = _unstack({item.name: state[f"window.batch.{item.name}"] for item in fields(Batch)})
         for learning_rate, batch in zip(state["window.learning_rates"].tolist(), batches, strict=True):
-            if self._window.full:
-                raise ValueError("the window has more updates than one can have")
             theta, moments = _like(self._objective.theta, theta), _like(self._objective.theta, moments)
             evaluation, _ = self.evaluate([p.requires_grad_() for p in theta], moments, learning_rate, batch.to(device))
             theta, moments = [p.detach().clone() for p in theta], [m.clone() for m in moments]

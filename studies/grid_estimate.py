@@ -15,7 +15,7 @@ from rich.table import Table
 from actors.pool import PoolError
 from actors.serial_pool import SerialPool
 from configs.errors import ConfigError
-from configs.train import META_LEARNED, TaskName, TrainConfig
+from configs.train import META_LEARNED, TaskConfig, TaskName, TrainConfig
 from envs.atari import atari_games
 from envs.stream import GameError
 from learners.learner import Learner
@@ -77,9 +77,9 @@ def measure(config: TrainConfig) -> Measured:
     config = replace(
         config,
         learner=replace(config.learner, batch_size=min(MEASURED_BATCH, config.learner.batch_size), device="cpu"),
-        auxiliary=replace(config.auxiliary, meta_interval=min(MEASURED_INTERVAL, config.auxiliary.meta_interval)),
+        auxiliary=_shorter(config.auxiliary),
     )
-    updates = config.auxiliary.meta_interval if config.task in META_LEARNED else 1
+    updates = config.auxiliary.question_period if config.task in META_LEARNED else 1
     pool = SerialPool(config)
     try:
         learner = Learner(config, pool.spec)
@@ -96,6 +96,13 @@ def measure(config: TrainConfig) -> Measured:
     finally:
         pool.close()
     return Measured((learner.frame - first) / elapsed, size)
+
+
+def _shorter(config: TaskConfig) -> TaskConfig:
+    """With a shorter window of the meta-gradient, and a period shorter by the same factor."""
+    interval = min(MEASURED_INTERVAL, config.meta_interval)
+    period = round(interval * config.question_period / config.meta_interval)
+    return replace(config, meta_interval=interval, meta_period=max(interval, period))
 
 
 def _measured(config: TrainConfig) -> Measured:

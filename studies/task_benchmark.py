@@ -22,6 +22,8 @@ from learners.learner import Learner
 from studies.measuring import measure_apart
 
 ROUNDS = 2
+PERIODS = (1, 2, 4)
+"""In windows of K updates."""
 MEMORY_INTERVALS = (5, 20)
 
 
@@ -38,7 +40,9 @@ def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
 
 
 def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
-    """Time of an update with each task, averaged over a window of the meta-gradient, over that of a plain update.
+    """Time of an update with each task, averaged over a period of the meta-gradient, over that of a plain update.
+
+    `reverse_gvf` is measured with several periods M besides.
 
     Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
     favour either.
@@ -47,16 +51,23 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     batch, spec = play_batch(config, resources.envs_per_actor)
     plain = Learner(replace(config, task="none"), spec)
     costs: dict[str, float] = {}
-    for task in TASKS:
-        learner = Learner(replace(config, task=task), spec)
-        updates = config.auxiliary.meta_interval if task in META_LEARNED else 4
+    interval = config.auxiliary.meta_interval
+    cases = {task: replace(config, task=task) for task in TASKS} | {
+        f"reverse_gvf, M = {n} K": replace(
+            config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_period=n * interval)
+        )
+        for n in PERIODS
+    }
+    for name, case in cases.items():
+        learner = Learner(case, spec)
+        updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
         _seconds(learner, batch, 2 * updates + 1, stop)  # Fills the first window, and the allocator's store of memory.
         ratios = []
         for _ in range(ROUNDS):
             reference = _seconds(plain, batch, 4, stop)
             measured = _seconds(learner, batch, updates, stop)
             ratios.append(measured / (reference + _seconds(plain, batch, 4, stop)) * 2)
-        costs[task] = statistics.median(ratios)
+        costs[name] = statistics.median(ratios)
     return costs
 
 

@@ -70,6 +70,7 @@ def snapshot(directory):
         (["--task", "magic"], "invalid choice 'magic'"),
         (["--preset", "mine"], "invalid choice 'mine'"),
         (["--num-questions", "0"], "--num-questions must be positive, not 0"),
+        (["--task", "gvf", "--meta-interval", "8", "--meta-period", "7"], "--meta-period 7 is less than --meta-interval 8"),
         (["--meta-interval", "0"], "--meta-interval must be positive, not 0"),
         (["--answer-lambda", "1.5"], r"--answer-lambda must lie in \[0, 1\]"),
         (["--answer-lambda", "-0.1"], r"--answer-lambda must lie in \[0, 1\]"),

@@ -19,6 +19,9 @@ from studies.training import train
 from tests.counter import Counter
 from tests.fragile import STEPS
 
+_ENTERED = ("meta.window", "meta.position")
+"""A batch enters the window before its gradient is known."""
+
 
 class Odd(Counter):
     """Gives what it is told to at its second step."""
@@ -91,7 +94,7 @@ def test_a_poisoned_batch_changes_nothing_and_is_named(make_config, task, update
     learner, batch = poisoned(
         make_config, lambda b: b.logits[0].fill_(value), updates, task=task, meta_interval=2, reward_clip=0.0
     )
-    before = {name: tensor.clone() for name, tensor in learner.state_dict().items() if not name.startswith("meta.window")}
+    before = {name: tensor.clone() for name, tensor in learner.state_dict().items() if not name.startswith(_ENTERED)}
     with pytest.raises(NonFiniteError, match=rf"the (policy|value) loss.* is .* at update {updates + 1}, frame {20 * updates}"):
         learner.step(batch)
     after = learner.state_dict()

@@ -64,13 +64,46 @@ def test_frozen_questions_never_move(make_learner):
     assert equal(phi(learner), asked)
 
 
-@pytest.mark.parametrize("updates", [1, 2, 3, 4, 6])
-def test_a_state_from_the_middle_of_a_window_continues_exactly(make_learner, updates):
-    learner, copy = make_learner(), make_learner(seed=2)
+@pytest.mark.parametrize("memory", [4.0, 0.0])
+def test_a_longer_period_looks_through_its_last_updates_alone(make_learner, memory):
+    """From where the window begins, M = 5 with K = 2 does what M = K = 2 does from there, bit for bit."""
+    seldom = make_learner(meta_interval=2, meta_period=5, meta_memory_gb=memory)
+    often, frozen = make_learner(meta_interval=2), make_learner("random_reverse_gvf")
+    for update in range(3):
+        assert "meta/loss" not in seldom.step(random_batch(seed=update))
+        assert not seldom._meta._window.steps
+        frozen.step(random_batch(seed=update))
+    assert equal(theta(seldom), theta(frozen))
+    often.load_state_dict({name: value for name, value in seldom.state_dict().items() if name != "meta.position"})
+    for update in range(3, 6):
+        ours, theirs = seldom.step(random_batch(seed=update)), often.step(random_batch(seed=update))
+        assert all(ours[name] == theirs[name] for name in ours if name != "meta/seconds")
+        assert ("meta/loss" in ours) == (update == 5)
+    assert equal(phi(seldom), phi(often))
+    assert not equal(phi(seldom), phi(frozen))
+    moved = ["meta/loss" in seldom.step(random_batch(seed=update)) for update in range(6, 17)]
+    assert [update for update, did in enumerate(moved, start=6) if did] == [10, 15]
+
+
+def test_a_place_in_the_period_that_does_not_fit_the_window_is_refused(make_learner):
+    learner = make_learner(meta_interval=2, meta_period=5)
+    for update in range(4):
+        learner.step(random_batch(seed=update))
+    for position in (-1, 3, 5, 6):
+        state = learner.state_dict() | {"meta.position": torch.tensor(position)}
+        with pytest.raises(ValueError, match="cannot be in the window"):
+            make_learner(meta_interval=2, meta_period=5).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("updates", "period"), [(1, 3), (2, 3), (3, 3), (4, 3), (6, 3), (1, 5), (2, 5), (3, 5), (4, 5), (5, 5), (6, 5), (9, 5)]
+)
+def test_a_state_from_the_middle_of_a_period_continues_exactly(make_learner, updates, period):
+    learner, copy = make_learner(meta_period=period), make_learner(seed=2, meta_period=period)
     for update in range(updates):
         learner.step(random_batch(seed=update))
     copy.load_state_dict({name: value.clone() for name, value in learner.state_dict().items()})
-    for update in range(updates, updates + 5):
+    for update in range(updates, updates + 7):
         ours, theirs = (each.step(random_batch(seed=update)) for each in (learner, copy))
         assert {k: v for k, v in ours.items() if k != "meta/seconds"} == {
             k: v for k, v in theirs.items() if k != "meta/seconds"

@@ -1,11 +1,11 @@
 from actors.resources import Resources
 from agents.tasks import TASKS
-from studies.task_benchmark import MEMORY_INTERVALS, measure_memory, measure_tasks
+from studies.task_benchmark import MEMORY_INTERVALS, PERIODS, measure_memory, measure_tasks
 
 
 def test_every_task_is_measured(make_config, never):
     costs = measure_tasks(make_config(meta_interval=2), Resources(num_actors=1, envs_per_actor=4, learner_threads=1), never)
-    assert costs.keys() == TASKS.keys()
+    assert costs.keys() == TASKS.keys() | {f"reverse_gvf, M = {n} K" for n in PERIODS}
     assert all(cost > 0 for cost in costs.values())
 
 

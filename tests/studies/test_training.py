@@ -81,6 +81,7 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
         {"game": "catch", "core_size": 8},
         {"game": "catch", "core_size": 8, "task": "reverse_gvf", "meta_interval": 4},
         {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
+        {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5},
         {"game": "catch", "task": "random_gvf"},
         {"game": "catch", "task": "random_reverse_gvf"},
         {"game": "catch", "task": "pixel_control"},
