@@ -50,6 +50,13 @@ SENSITIVITIES: dict[str, dict[str, Any]] = {
     "first order": {"meta_gradient": "first_order"},
     "cumulants standardised": {"standard_cumulants": True},
 }
+PERIODS: dict[str, dict[str, Any]] = {
+    "M = 2 K": {"meta_period": 10},
+    "M = 2 K, learning rate of the questions doubled": {"meta_period": 10, "meta_learning_rate": 2e-3},
+    "M = 4 K": {"meta_period": 20},
+    "M = 4 K, learning rate of the questions times 4": {"meta_period": 20, "meta_learning_rate": 4e-3},
+}
+"""Seldomer changes of the questions, on every domain."""
 DEFAULT_RUNS = 10
 PAIRS = (("gvf", "random_gvf"), ("reverse_gvf", "random_reverse_gvf"))
 
@@ -72,7 +79,8 @@ class Cell:
 def cells() -> list[Cell]:
     main = [Cell(game, agent) for game in SETTINGS["frames"] for agent in AGENTS]
     game, agent = SETTINGS["sensitivity_game"], SETTINGS["sensitivity_agent"]
-    return main + [Cell(game, agent, name, changes) for name, changes in SENSITIVITIES.items()]
+    sensitivities = [Cell(game, agent, name, changes) for name, changes in SENSITIVITIES.items()]
+    return main + sensitivities + [Cell(game, agent, *period) for game in SETTINGS["frames"] for period in PERIODS.items()]
 
 
 def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
@@ -202,12 +210,25 @@ def summarise(curves: Curves, seeds: int) -> str:
             or f"as above (K = {SETTINGS['common']['meta_interval']}, {SETTINGS['common']['num_questions']} questions, exact)"
         )
         lines.append(f"| {name} | {_interval(area_under_curve(curves[game, agent, variant]))} |")
+    lines += _periods(curves)
     lines += [
         "",
         "That discovered questions beat random ones, with intervals that do not overlap, for at least one form on each domain,",
         *(f"- by the {name} **{'holds' if all(domains) else 'does not hold'}**." for name, domains in apart.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _periods(curves: Curves) -> list[str]:
+    agent = SETTINGS["sensitivity_agent"]
+    lines = ["", f"## How often the questions of {agent} must change", ""]
+    lines += ["| domain | period | " + " | ".join(f"{name} (95% interval)" for name in MEASURES) + " |"]
+    lines += ["| --- | --- |" + " --- |" * len(MEASURES)]
+    for game in SETTINGS["frames"]:
+        for period in ("", *PERIODS):
+            measured = " | ".join(_interval(measure(curves[game, agent, period])) for measure in MEASURES.values())
+            lines.append(f"| {game} | {period or 'M = K'} | {measured} |")
+    return lines
 
 
 def _compare(curves: Curves, game: str, pair: tuple[str, str], name: str, measure: Measure) -> tuple[str, bool]:

@@ -136,6 +136,8 @@ def test_each_measure_has_its_verdict():
             curves[game, agent, ""] += rng.normal(0, 0.001, (10, 1))
     sensitive = reproduce_discovery.SETTINGS["sensitivity_game"], reproduce_discovery.SETTINGS["sensitivity_agent"]
     curves |= {(*sensitive, variant): curves[*sensitive, ""] for variant in reproduce_discovery.SENSITIVITIES}
+    for game in reproduce_discovery.SETTINGS["frames"]:
+        curves |= {(game, sensitive[1], period): curves[game, sensitive[1], ""] for period in reproduce_discovery.PERIODS}
     summary = reproduce_discovery.summarise(curves, 10)
     assert summary.count("**holds**") == 2
     assert summary.count("for 10 of 10.") == 8
@@ -153,12 +155,14 @@ def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, ne
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "common", SMALL)
     monkeypatch.setattr(reproduce_discovery, "AGENTS", AGENTS[:4])
     monkeypatch.setattr(reproduce_discovery, "SENSITIVITIES", {"first order": {"meta_gradient": "first_order"}})
+    monkeypatch.setattr(reproduce_discovery, "PERIODS", {"M = 2 K": {"meta_period": 4}})
     summary = reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=2), never)
     assert summary == (tmp_path / "summary.md").read_text()
     assert "Probability that reverse_gvf exceeds random_reverse_gvf" in summary
     assert "| first order |" in summary
     data = json.loads((tmp_path / "data.json").read_text())
-    assert len(data["rows"]) == 2 * 4 + 1
+    assert len(data["rows"]) == 2 * 4 + 1 + 2
+    assert all(f"| {game} | M = 2 K |" in summary for game in GRIDS)
     assert all(len(row["areas"]) == 2 for row in data["rows"])
     assert data["optimal_scores"]["collect_objects"] == pytest.approx(collect_objects().optimal_score)
     for picture in ("figure", "questions_collect_objects_gvf", "both_ways_puddleworld_reverse_gvf"):
