@@ -197,8 +197,9 @@ def _one_line(framed: str, command: str) -> str:
 def print_evaluation(evaluation: dict[str, Any]) -> None:
     error = evaluation["standard_error"]
     print(
-        f"{evaluation['game']} ({evaluation['protocol']} protocol), {evaluation['episodes']} games:"
-        f" mean {evaluation['mean']:.2f}"
+        evaluation["game"]
+        + (f" ({evaluation['protocol']} protocol)" if evaluation["protocol"] else "")
+        + f", {evaluation['episodes']} games: mean {evaluation['mean']:.2f}"
         + (f" +- {error:.2f}" if error is not None else "")
         + f", median {evaluation['median']:.2f}"
         + (f", human-normalised {evaluation['human_normalised']:.3f}" if evaluation["human_normalised"] is not None else "")

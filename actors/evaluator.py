@@ -17,7 +17,7 @@ from actors.rollout import sample_actions
 from agents.agent import Agent
 from envs.atari import published_scores
 from envs.frame_stack import FrameStack
-from envs.registry import make_games, optimal_score
+from envs.registry import applied_protocol, make_games, optimal_score
 from envs.stream import EpisodeStream, StreamStep, episode_seed
 
 MAX_ENVS = 16
@@ -41,7 +41,7 @@ class Evaluation:
         reference = published_scores().get(self.game)
         return {
             "game": self.game,
-            "protocol": self.protocol,
+            "protocol": applied_protocol(self.game, self.protocol),
             "episodes": n,
             "mean": mean,
             "median": statistics.median(self.scores),

@@ -41,7 +41,8 @@ class GymnasiumGames(Games):
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
         height, width = shape[:2] if fits else (SIZE, SIZE)
-        self.spec = EnvSpec(int(actions.n), (channels, height, width), stack=STACK, frames_per_step=1)
+        skip = frame_skip(self._envs[0].spec)
+        self.spec = EnvSpec(int(actions.n), (channels, height, width), stack=STACK, frames_per_step=skip)
         self._frames = np.zeros((num_envs, *self.spec.frame_shape), dtype=np.uint8)
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
@@ -83,6 +84,21 @@ class GymnasiumGames(Games):
             planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
             image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
         return image.transpose(2, 0, 1)
+
+
+def frame_skip(spec: gymnasium.envs.registration.EnvSpec | None) -> int:
+    """Frames that one action lasts: what the environment is registered with as `frameskip`, else 1.
+
+    A pair (low, high) is drawn from anew with every action, as ale-py does it: low to high - 1. Its mean counts, rounded.
+    """
+    match spec.kwargs.get("frameskip") if spec else None:
+        case bool():
+            return 1
+        case int(skip) if skip >= 1:
+            return skip
+        case (int(low), int(high)) if 1 <= low < high:
+            return round((low + high - 1) / 2)
+    return 1
 
 
 def _is_image(space: gymnasium.spaces.Box) -> bool:

@@ -52,6 +52,19 @@ def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, fo
     return AtariGames(name, protocol, num_envs, num_threads, for_video)
 
 
+def applied_protocol(name: str, protocol: str) -> str | None:
+    """The Atari protocol that the game is played under, if it is played under one."""
+    return protocol if name in atari_games() else None
+
+
+def built_in_game(name: str) -> str | None:
+    """The built-in Atari game with the ROM that a Gymnasium id plays through ale-py's own environment, if there is one."""
+    spec = gymnasium.registry.get(name.removeprefix(GYMNASIUM_PREFIX).rpartition(":")[2])
+    if not name.startswith(GYMNASIUM_PREFIX) or spec is None or spec.entry_point != "ale_py.env:AtariEnv":
+        return None
+    return game if (game := spec.kwargs.get("game")) in atari_games() else None
+
+
 def optimal_score(name: str) -> float | None:
     """The best mean score, of games small enough for it to be known."""
     if name in GRIDS:

@@ -25,6 +25,7 @@ from actors.serial_pool import SerialPool
 from agents.initialisation import weights_loaded_later
 from agents.threads import set_threads
 from configs.train import TrainConfig
+from envs.registry import applied_protocol, built_in_game
 from envs.stream import GameError
 from learners.allocator import keep_freed_memory, release_freed_memory
 from learners.checkpoint import Checkpoint, CheckpointError
@@ -138,6 +139,8 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
                 directory.write_config(config)
             tell(f"run directory: {directory.path} (tensorboard --logdir {directory.path})")
+            if built_in := built_in_game(config.env.game):
+                tell(f"{config.env.game} is played under no Atari protocol; --game {built_in} plays it under one, and faster")
             _train_and_save(run, stop, is_new=checkpoint is None)
         if run.learner.frame < config.run.frames or stop.is_set():
             return None
@@ -292,7 +295,7 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
     score = run.episodes.mean_score
     result = {
         "game": config.env.game,
-        "protocol": config.env.protocol,
+        "protocol": applied_protocol(config.env.game, config.env.protocol),
         "task": config.task,
         "seed": config.run.seed,
         "frames": learner.frame,

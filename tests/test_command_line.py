@@ -124,7 +124,7 @@ def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
 def test_the_life_of_a_run(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "3"]) == 0
     text = capsys.readouterr().out
-    assert "3 games: mean" in text
+    assert "\ncatch, 3 games: mean" in text
     assert "best possible 1.000" in text
     before = snapshot(run_dir)
 

@@ -40,7 +40,14 @@ def test_summary_by_hand():
     alone = Evaluation("catch", "impala", [1.0], [7]).summary()
     assert alone["standard_error"] is None
     assert alone["human_normalised"] is None
+    assert alone["protocol"] is None
     assert (summary["optimal"], alone["optimal"]) == (None, 1.0)
+
+
+@pytest.mark.parametrize("game", ["collect_objects", "gym:ALE/Pong-v5", COUNTER])
+def test_no_protocol_or_human_score_is_claimed_for_games_outside_the_protocols(game):
+    summary = Evaluation(game, "impala", [1.0, 2.0], [5, 5]).summary()
+    assert (summary["protocol"], summary["human_normalised"]) == (None, None)
 
 
 def test_actions_follow_the_policy():

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from envs.catch import CELL, COLUMNS, ROWS, Catch
-from envs.gymnasium_games import GymnasiumGames
-from envs.registry import check_game
+from envs.gymnasium_games import GymnasiumGames, frame_skip
+from envs.registry import applied_protocol, built_in_game, check_game
 from envs.stream import EpisodeStream, GameError
 
 ALL = np.ones(1, dtype=bool)
@@ -62,6 +62,41 @@ def test_gymnasium_images_are_resized_and_keep_their_colours():
     assert games.spec.observation_shape == (12, 84, 84)
     frames = games.reset(np.ones(2, bool), np.zeros(2, int))
     assert [np.unique(frames[0, c]).tolist() for c in range(3)] == [[10], [20], [30]]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "frames", "error"), [("ALE/Pong-v5", 4, 0), ("PongNoFrameskip-v4", 1, 0), ("Pong-v4", 3, 0.1)]
+)
+def test_frames_of_ale_environments_are_counted_with_their_frame_skip(env_id, frames, error):
+    """The emulator's own count is the reference; Pong-v4 draws 2, 3 or 4 frames for each action."""
+    games, steps = GymnasiumGames(env_id, 1), 300
+    games.reset(ALL, np.array([1]))
+    ale = games._envs[0].unwrapped.ale
+    before = ale.getFrameNumber()
+    for _ in range(steps):
+        games.step(np.zeros(1, dtype=np.int64), ALL)
+    assert games.spec.frames_per_step == frames
+    assert (ale.getFrameNumber() - before) / steps == pytest.approx(frames, abs=error)
+    games.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "frames"),
+    [({}, 1), ({"frameskip": 6}, 6), ({"frameskip": [2, 5]}, 3)]
+    + [({"frameskip": nonsense}, 1) for nonsense in (None, True, 0, -4, "4", 2.5, (5, 2), (0, 3), (1, 2, 3))],
+)
+def test_the_frame_skip_is_what_an_environment_is_registered_with(arguments, frames):
+    assert frame_skip(gymnasium.envs.registration.EnvSpec("Any-v0", kwargs=arguments)) == frames
+    assert frame_skip(None) == 1
+
+
+def test_ale_environments_have_a_built_in_game_and_no_protocol():
+    assert built_in_game("gym:ALE/Pong-v5") == built_in_game("gym:ale_py:ALE/Pong-v5") == "pong"
+    for name in ("pong", "catch", "ALE/Pong-v5", "gym:CartPole-v1", "gym:Nothing-v9", "gym:ALE/Warlords-v5"):
+        assert built_in_game(name) is None, name
+    assert applied_protocol("pong", "machado") == "machado"
+    for name in ("catch", "puddleworld", "gym:ALE/Pong-v5", "gym:CarRacing-v3"):
+        assert applied_protocol(name, "impala") is None, name
 
 
 @pytest.mark.parametrize(("env_id", "what"), [("CartPole-v1", "observes"), ("Pendulum-v1", "actions")])

@@ -198,6 +198,18 @@ def test_a_short_real_atari_run_through_ray(make_config, never):
     load_agent(config, newest(config))
 
 
+def test_an_ale_environment_of_gymnasium_claims_no_protocol_and_counts_its_frames(make_config, never, capfd):
+    config = make_config(game="gym:ALE/Pong-v5", frames=80, batch_size=2, unroll=5, log_frames=40)
+    train(config, never)
+    result = json.loads((config.run_path / "result.json").read_text())
+    assert (result["protocol"], result["human_normalised"]) == (None, None)
+    assert (result["frames"], result["updates"]) == (80, 2)
+    told = [line for line in capfd.readouterr().err.splitlines() if "--game pong" in line]
+    assert len(told) == 1
+    train(make_config(game="catch", run_dir=str(config.run_path / "catch")), never)
+    assert "protocol" not in capfd.readouterr().err
+
+
 def test_presets():
     from configs.train import PRESETS
 
