@@ -65,16 +65,16 @@ class Browser:
                 return answer["result"]
 
     def read(self, url, *wanted, seconds=90):
-        """The text of a page once it holds all that is wanted, looking into shadow roots as the eye does."""
+        """The text of a page, shadow roots included, once it holds all that is wanted, each as often as it is named."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=url)
         deadline, text = time.monotonic() + seconds, ""
         while time.monotonic() < deadline:
             text = self.call("Runtime.evaluate", expression=VISIBLE_TEXT)["result"].get("value", "")
-            if all(piece in text for piece in wanted):
+            if all(text.count(piece) >= wanted.count(piece) for piece in wanted):
                 return text
             time.sleep(0.3)
-        missing = [piece for piece in wanted if piece not in text]
+        missing = [piece for piece in wanted if text.count(piece) < wanted.count(piece)]
         raise AssertionError(f"{url} does not show {missing}, but {text[-3000:]!r}")
 
     def screenshot(self, path):
