@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from envs.stream import Episode
+from learners.board import OVERVIEW, Layout
 from learners.files import explain, parse_json, read_bounded, write_atomically
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,8 @@ class MetricsWriter:
             self._append()
         except OSError as error:
             log.warning("metrics cannot be written and wait in memory: %s", explain(error))
-        self._show("add_scalar", *((name, value, frame) for name, value in scalars.items()))
+        overview = {tag: scalars[name] for name, tag in OVERVIEW.items() if name in scalars}
+        self._show("add_scalar", *((tag, value, frame) for tag, value in (scalars | overview).items()))
 
     def histograms(self, frame: int, values: dict[str, Tensor]) -> None:
         self._show("add_histogram", *((name, tensor, frame) for name, tensor in values.items()))
@@ -145,6 +147,10 @@ class MetricsWriter:
     def pictures(self, frame: int, images: dict[str, np.ndarray]) -> None:
         """Images [H, W, 3] uint8."""
         self._show("add_image", *((name, image, frame, None, "HWC") for name, image in images.items()))
+
+    def charts(self, layout: Layout) -> None:
+        """Charts for CUSTOM SCALARS."""
+        self._show("add_custom_scalars", (layout,))
 
     def text(self, name: str, markdown: str, frame: int) -> None:
         self._show("add_text", (name, markdown, frame))

@@ -12,11 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
 
+from learners.board import HPARAMS_SUFFIX, write_hparams
 from studies.grid import OVERLAY_DIRECTORY, Grid, Trial, read_json
-
-HPARAMS_SUFFIX = ".hparams"
 
 
 class GridBoard:
@@ -45,27 +43,13 @@ class GridBoard:
                 self._written[trial.name] = line["frame"]
 
     def finish(self, trial: Trial) -> None:
-        """The trial's row in the table of HPARAMS, once."""
+        """The trial's row in the table of HPARAMS, unless its training has written it."""
         if trial.name in self._rows:
             return
         self._rows.add(trial.name)
         if any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
             return
-        result = read_json(trial.directory.result_path)
-        evaluation = result.get("evaluation") or {}
-        score = evaluation.get("mean", result.get("training_return"))
-        numbers = {
-            "final/score": score,
-            "final/human_normalised": result.get("human_normalised"),
-            "final/frames_per_second": result.get("frames_per_second"),
-        }
-        settings = {"game": trial.config.env.game, "task": trial.config.task, "seed": str(trial.config.run.seed)}
-        known = {name: float(value) for name, value in numbers.items() if isinstance(value, float | int)}
-        with SummaryWriter(str(trial.path), filename_suffix=HPARAMS_SUFFIX) as board:
-            for summary in hparams(settings, known):
-                board.file_writer.add_summary(summary)
-            for name, value in known.items():
-                board.add_scalar(name, value, trial.config.run.frames)
+        write_hparams(trial.path, trial.config, read_json(trial.directory.result_path))
 
     def close(self) -> None:
         for overlay in self._overlays.values():

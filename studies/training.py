@@ -28,6 +28,7 @@ from configs.train import TrainConfig
 from envs.registry import applied_protocol, built_in_game
 from envs.stream import GameError
 from learners.allocator import keep_freed_memory, release_freed_memory
+from learners.board import custom_charts, write_hparams
 from learners.checkpoint import Checkpoint, CheckpointError
 from learners.files import explain
 from learners.learner import Learner, choose_device
@@ -201,6 +202,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
     next_save = start + save_seconds
     clock = Clock(learner.frame)
     writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
+    writer.charts(custom_charts(learner.task))
     progress = Progress(config.env.game, config.run.frames, learner.frame)
     pool.publish(learner.weights(), learner.version)
     try:
@@ -308,5 +310,6 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
         "evaluation": evaluation.summary() if evaluation else None,
         **provenance(),
     }
+    write_hparams(run.directory.path, config, result)  # First: whoever sees the result, as a grid does, finds it there.
     run.directory.write_json(run.directory.result_path, result)
     return result

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +14,7 @@ from configs.report import ReportConfig
 from studies.grid_board import GridBoard
 from studies.grid_progress import Follower
 from studies.report import make_report
+from studies.training import train
 from tests.browser import EXECUTABLE, Browser
 from tests.trial_files import make_grid, write_trial
 
@@ -45,16 +47,23 @@ def grid(tmp_path):
 @pytest.fixture
 def tensorboard(grid):
     """The address of a TensorBoard that has read the grid."""
+    with serve(grid.out, "overlay/none") as address:
+        yield address
+
+
+@contextmanager
+def serve(directory, run):
+    """The address of a TensorBoard that has read the run of that name."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(grid.out), "--port", str(port), "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(directory), "--port", str(port), "--host", "127.0.0.1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 90
-        while "overlay/none" not in runs(address):
+        while run not in runs(address):
             assert process.poll() is None, "TensorBoard is gone"
-            assert time.monotonic() < deadline, "TensorBoard has not read the grid"
+            assert time.monotonic() < deadline, f"TensorBoard has not read {run}"
             time.sleep(0.3)
         yield address
     finally:
@@ -71,15 +80,29 @@ def runs(address):
 
 
 def test_tensorboard_lays_tasks_over_each_other_and_lists_the_trials(browser, tensorboard):
+    four = "Matches (4)"  # Two tasks and two seeds, for each of two games.
     text = browser.read(
-        f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each task", "Matches (4)", "overlay/reverse_gvf"
+        f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each task", four, four, "overlay/reverse_gvf"
     )
-    assert text.count("Matches (4)") == 2  # Two tasks and two seeds for each of two games.
+    assert text.count(four) == 2
     for game in ("catch", "puddleworld"):
         assert f"\n{game}\n" in "".join(f"\n{line.strip()}\n" for line in text.splitlines())
     text = browser.read(f"{tensorboard}/#hparams", "final/score", "catch-none-seed1", "puddleworld-reverse_gvf-seed2")
     for heading in ("game", "task", "seed", "0.25000"):
         assert heading in text
+
+
+def test_tensorboard_opens_a_run_on_its_return(browser, make_config, never, tmp_path):
+    train(make_config(task="reverse_gvf", meta_interval=2, eval_episodes=1), never)
+    with serve(tmp_path, "run") as address:
+        for tab in ("timeseries", "scalars"):
+            text = browser.read(f"{address}/#{tab}", "1_return", "2_length", "actors")
+            places = [text.index(tag) for tag in ("1_return", "2_length", "3_frames_per_second", "actors")]
+            assert places == sorted(places)
+        text = browser.read(f"{address}/#custom_scalars", "learning", "lag and speed", "questions", "meta-gradient")
+        assert text.index("return of the last 100 games") < text.index("length of the last 100 games")
+        text = browser.read(f"{address}/#hparams", "final/score", "changed", "reverse_gvf")
+        assert "unroll=5, batch_size=4, meta_interval=2" in text
 
 
 def test_the_report_opens_from_disk(browser, grid):

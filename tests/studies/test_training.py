@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 import threading
 import time
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from agents.tasks import TASKS
 from configs.train import ActorConfig, AgentConfig, LearnerConfig
@@ -104,6 +106,25 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(make_config,
     events = EventAccumulator(str(broken.run_path))
     events.Reload()
     assert [e.step for e in events.Scalars("losses/total")] == [line["frame"] for line in metrics_without_times(broken)]
+
+
+def test_tensorboard_has_every_curve_of_the_custom_charts_and_one_row_for_the_run(make_config, never):
+    config = make_config(task="reverse_gvf", meta_interval=2, frames=100, eval_episodes=1)
+    train(config, never)
+    result = train(config.with_run(resume=True, frames=200), never)
+    board = EventAccumulator(str(config.run_path))
+    board.Reload()
+    tags = board.Tags()["scalars"]
+    layout = Layout.FromString(board.Tensors("custom_scalars__config__")[-1].tensor_proto.string_val[0])
+    charts = [chart for category in layout.category for chart in category.chart]
+    assert len(charts) == 11
+    for chart in charts:
+        if chart.HasField("multiline"):
+            assert any(re.search(pattern, tag) for pattern in chart.multiline.tag for tag in tags), chart.title
+        else:
+            assert {chart.margin.series[0].value, chart.margin.series[0].lower, chart.margin.series[0].upper} <= set(tags)
+    assert [event.value for event in board.Scalars("final/score")] == [pytest.approx(result["evaluation"]["mean"])]
+    assert len(list(config.run_path.glob("*.hparams"))) == 1
 
 
 def test_pictures_wait_for_the_questions_to_move_and_the_last_for_nothing(make_config, never):
