@@ -17,6 +17,9 @@ from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
+SMALLEST_VARIANCE = 1e-12
+"""Below this a target is taken for constant."""
+
 
 class QuestionTask(AuxiliaryTask):
     """The answer head regresses on returns of the cumulants that the question network emits."""
@@ -116,6 +119,11 @@ def look_ahead(observations: Tensor, batch: Batch, depth: int) -> Tensor:
 
 
 def relative_error(error: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error over the variance of the target, [N, d] -> mean over d; 1 is what a constant achieves."""
+    """Mean squared error over the variance of the target, [N, d] -> mean over d; 1 is what a constant achieves.
+
+    Targets that do not vary are left out; NaN if none does, as with N < 2.
+    """
+    if not len(target):
+        return target.new_full((), torch.nan)  # `var` would warn.
     variance = target.var(0, correction=0)
-    return ((error**2).mean(0) / variance.clamp(min=1e-12)).mean()
+    return torch.where(variance > SMALLEST_VARIANCE, (error**2).mean(0) / variance, torch.nan).nanmean()

@@ -251,6 +251,14 @@ def test_relative_error_is_one_for_a_constant():
     assert relative_error(target.mean(0) - target, target).item() == pytest.approx(1.0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_relative_error_leaves_out_targets_that_do_not_vary():
+    target = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
+    assert relative_error(torch.tensor([[0.0, 9.0], [2.0, 9.0]]), target).item() == pytest.approx(2.0)
+    for steps in (0, 1):
+        assert relative_error(torch.ones(steps, 2), torch.ones(steps, 2)).isnan()
+
+
 def test_pixel_changes_by_hand():
     observations = torch.zeros(3, 1, 2, 84, 84, dtype=torch.uint8)
     observations[1, 0, -1, 2:6, 2:4] = 255  # Half of the first cell, inside the margin of two pixels.

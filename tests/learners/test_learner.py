@@ -136,8 +136,10 @@ def test_state_goes_there_and_back_and_refuses_another_network(make_config):
         Learner(make_config(torso="nature"), SPEC).load_state_dict(learner.state_dict())
 
 
+@pytest.mark.filterwarnings("error")
 def test_explained_variance():
     target = torch.tensor([1.0, 2.0, 3.0])
     assert explained_variance(target, target) == 1.0
     assert explained_variance(torch.zeros(3), target) == 0.0
     assert explained_variance(target, torch.ones(3)).isnan()
+    assert explained_variance(torch.empty(0), torch.empty(0)).isnan()

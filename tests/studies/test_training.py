@@ -127,6 +127,16 @@ def test_tensorboard_has_every_curve_of_the_custom_charts_and_one_row_for_the_ru
     assert len(list(config.run_path.glob("*.hparams"))) == 1
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("task", TASKS)
+def test_batches_of_a_single_step_give_no_warnings_and_no_senseless_numbers(make_config, never, task):
+    config = make_config(task=task, batch_size=1, unroll=1, frames=40, log_frames=5, meta_interval=3)
+    train(config, never)
+    lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 8
+    assert max(abs(value) for line in lines for name, value in line.items() if name.startswith(("auxiliary/", "value/"))) < 100
+
+
 def test_pictures_wait_for_the_questions_to_move_and_the_last_for_nothing(make_config, never):
     lengths = {"batch_size": 2, "unroll": 5, "frames": 100, "picture_frames": 20}
     config = make_config(game="catch", task="reverse_gvf", meta_interval=4, **lengths)
