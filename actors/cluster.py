@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,8 +19,8 @@ from ray.exceptions import RayTaskError
 
 from actors.guardian import Guardian
 from actors.pool import PoolError
+from configs.installation import ROOT, in_checkout, installed_packages
 
-ROOT = Path(__file__).resolve().parent.parent
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
 """Object store: trajectories under way and a few versions of the weights take a fraction of it."""
@@ -45,9 +44,9 @@ def _start(address: str, num_cpus: int) -> None:
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         _check_reachable(address)
-        excludes = [".venv", ".git", "runs", "results", "*.mp4"]
+        code = shipped_code()
         try:
-            ray.init(address, runtime_env={"working_dir": str(ROOT), "excludes": excludes}, **common)
+            ray.init(address, runtime_env=code, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise PoolError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from error
         return
@@ -67,6 +66,18 @@ def _start(address: str, num_cpus: int) -> None:
             _temp_dir=str(_guardian.directory),
             **common,
         )
+
+
+def shipped_code() -> dict[str, Any]:
+    """Ray's `runtime_env` that brings Hindcast's code, and nothing installed beside it, to the workers of a cluster."""
+    if in_checkout():
+        return {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
+    packages = installed_packages()
+    if not packages:
+        raise PoolError(
+            "cannot join a cluster: Hindcast is neither in a checkout nor installed with pip, so it is not known what to send"
+        )
+    return {"py_modules": [str(package) for package in packages]}
 
 
 def stop_ray() -> None:

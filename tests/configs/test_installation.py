@@ -1,0 +1,121 @@
+"""What is recorded of the code, and what is sent to a cluster's workers, from a checkout and from an installation."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from actors import cluster
+from actors.pool import PoolError
+from configs import installation
+from learners.run_directory import provenance
+from tests.running import ROOT
+
+PACKAGES = ["actors", "agents", "configs", "envs", "learners", "studies"]
+ASK = """
+import json
+from actors.cluster import shipped_code
+from learners.run_directory import provenance
+print(json.dumps([provenance(), shipped_code()]))
+"""
+SHIP = """
+import functools
+import ray
+from actors.cluster import shipped_code, start_ray, stop_ray
+
+ray.init = functools.partial(ray.init, runtime_env=shipped_code())  # As for a cluster, but to a local Ray.
+start_ray("", 1)
+
+@ray.remote
+def find():
+    import envs.atari, studies
+    return envs.atari.__file__, len(envs.atari.published_scores())
+
+print(*ray.get(find.remote()))
+stop_ray()
+"""
+
+
+def git(directory, *arguments):
+    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=directory, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit_all(directory):
+    git(directory, "init", "--quiet")
+    git(directory, "add", "--all", "--force")
+    git(directory, "commit", "--quiet", "--message", "all")
+    return git(directory, "rev-parse", "HEAD")
+
+
+def copy_code(directory):
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "launch.py", directory)
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """Hindcast in the site-packages of a repository that is not Hindcast's, with another package beside it."""
+    site = tmp_path / "project" / ".venv" / "site-packages"
+    copy_code(site)
+    info = site / "hindcast-7.8.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hindcast\nVersion: 7.8.9\n")
+    (info / "top_level.txt").write_text("\n".join([*PACKAGES, "launch", ""]))
+    (site / "heavy").mkdir()
+    (site / "heavy" / "__init__.py").touch()
+    (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "other"\nversion = "1.0"\n')
+    commit_all(tmp_path / "project")
+    return site
+
+
+def run_with(code, directory, cwd):
+    """What a program prints that imports Hindcast from the directory."""
+    environment = os.environ | {"PYTHONPATH": str(directory)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installation_records_its_version_and_sends_its_own_packages(installed, tmp_path):
+    origin, code = json.loads(run_with(ASK, installed, tmp_path))
+    assert origin["commit"] is None
+    assert origin["versions"]["hindcast"] == "7.8.9"
+    assert code == {"py_modules": [str(installed / name) for name in PACKAGES]}
+
+
+def test_workers_import_what_an_installation_sends(installed, tmp_path):
+    path, games = run_with(SHIP, installed, tmp_path).split()
+    assert not path.startswith(str(installed))
+    assert path.endswith("envs/atari.py")
+    assert games == "57"
+
+
+def test_a_checkout_records_its_commit_and_is_sent_whole(tmp_path):
+    checkout = tmp_path / "repository" / "hindcast"
+    checkout.mkdir(parents=True)
+    copy_code(checkout)
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    commit_all(tmp_path / "repository")
+    origin, code = json.loads(run_with(ASK, checkout, tmp_path))
+    assert origin["commit"] is None  # The surrounding repository's is not Hindcast's.
+    assert code["working_dir"] == str(checkout)
+    commit = commit_all(checkout)
+    assert json.loads(run_with(ASK, checkout, tmp_path))[0]["commit"] == commit
+
+
+def test_the_version_here_is_the_checkouts_own():
+    assert f'\nversion = "{provenance()["versions"]["hindcast"]}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_code_that_is_nowhere_known_is_not_sent(tmp_path, monkeypatch):
+    """Not even what lies beside it."""
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    monkeypatch.setattr(installation, "_project", dict)
+    with pytest.raises(PoolError, match="nor installed with pip"):
+        cluster.shipped_code()
