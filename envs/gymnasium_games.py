@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ class GymnasiumGames(Games):
     def __init__(self, env_id: str, num_envs: int):
         self.num_envs = num_envs
         self._id = env_id
+        _import_module_of(env_id)
         try:
             self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
         except Exception as error:  # Whatever the author's code raises.
@@ -84,6 +86,23 @@ class GymnasiumGames(Games):
             planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
             image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
         return image.transpose(2, 0, 1)
+
+
+def _import_module_of(env_id: str) -> None:
+    """Imports MODULE of `MODULE:ID`, as Gymnasium would, for a message that says what to do where that fails."""
+    module, colon, _ = env_id.rpartition(":")
+    if not colon:
+        return
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise GameError(
+            f"the module '{module}' of {env_id} cannot be imported: {error}; "
+            f"install what is missing (pip install {missing}, if its package has that name) or add its directory to PYTHONPATH"
+        ) from error
+    except Exception as error:  # Whatever the author's code raises.
+        raise GameError(f"the module '{module}' of {env_id} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def frame_skip(spec: gymnasium.envs.registration.EnvSpec | None) -> int:

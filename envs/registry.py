@@ -6,7 +6,7 @@ import difflib
 
 import gymnasium
 
-from envs.atari import AtariGames, atari_games
+from envs.atari import TWO_PLAYERS, AtariGames, atari_games
 from envs.catch import Catch
 from envs.grid_games import GRIDS, GridGames
 from envs.gymnasium_games import GymnasiumGames
@@ -15,22 +15,38 @@ from envs.stream import EnvSpec, GameError, Games
 SMALL_GAMES = ("catch", *GRIDS)
 GYMNASIUM_PREFIX = "gym:"
 """`gym:CarRacing-v3` plays the registered Gymnasium environment `CarRacing-v3`."""
+MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "MiniWorld-": "miniworld"}
+"""How the ids of some packages begin, and the modules that register them."""
 
 
 def check_game(name: str) -> None:
     """Raises GameError, with the nearest names, if there is no such game."""
     if name.startswith(GYMNASIUM_PREFIX):
-        prefix, wanted = GYMNASIUM_PREFIX, name.removeprefix(GYMNASIUM_PREFIX)
-        known: tuple[str, ...] = tuple(gymnasium.registry)
-        found = wanted in known or ":" in wanted
-    else:
-        prefix, wanted = "", name.lower().replace("-", "_")
-        known = (*SMALL_GAMES, *atari_games())
-        found = name in known
-    if not found:
+        _check_registered(name.removeprefix(GYMNASIUM_PREFIX))
+        return
+    wanted, known = name.lower().replace("-", "_"), (*SMALL_GAMES, *atari_games())
+    if wanted in TWO_PLAYERS:
+        raise GameError(f"{wanted} needs two players, and the agent plays alone; `launch.py games` lists what it can play")
+    if name not in known:
         near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(prefix + match for match in near)}?" if near else "`launch.py games` lists them"
-        raise GameError(f"unknown game '{name}'; {hint}")
+        raise GameError(f"unknown game '{name}'; {_did_you_mean(near) or '`launch.py games` lists them'}")
+
+
+def _check_registered(env_id: str) -> None:
+    """Raises GameError for an id that Gymnasium does not know, unless it names the module that may register it."""
+    if ":" in env_id or env_id in gymnasium.registry:
+        return
+    near = difflib.get_close_matches(env_id, tuple(gymnasium.registry), n=3, cutoff=0.75)
+    module = next((module for start, module in MODULES.items() if env_id.startswith(start)), "MODULE")
+    hints = [_did_you_mean([GYMNASIUM_PREFIX + match for match in near])] if near else []
+    hints.append(f"if a package provides it, name its module: {GYMNASIUM_PREFIX}{module}:{env_id}")
+    raise GameError(
+        f"unknown game '{GYMNASIUM_PREFIX}{env_id}': no Gymnasium environment of that name is registered; {' '.join(hints)}"
+    )
+
+
+def _did_you_mean(names: list[str]) -> str:
+    return f"did you mean {' or '.join(names)}?" if names else ""
 
 
 def check_trusted(recorded: str, named: str) -> None:

@@ -110,5 +110,42 @@ def test_unknown_games_get_the_nearest_name():
         check_game("brekout")
     with pytest.raises(GameError, match="games` lists them"):
         check_game("xqzzz")
-    with pytest.raises(GameError, match="unknown game 'gym:Nothing-v9'"):
-        check_game("gym:Nothing-v9")
+
+
+@pytest.mark.parametrize("name", ["combat", "joust", "maze_craze", "maze-craze", "Warlords"])
+def test_games_for_two_say_so(name):
+    with pytest.raises(GameError, match="needs two players") as error:
+        check_game(name)
+    assert "did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gym:Nothing-v9", "registered; if a package provides it, name its module: gym:MODULE:Nothing-v9"),
+        (
+            "gym:MiniGrid-Empty-5x5-v0",
+            "registered; if a package provides it, name its module: gym:minigrid:MiniGrid-Empty-5x5-v0",
+        ),
+        ("gym:CarRacing-v2", "registered; did you mean gym:CarRacing-v3? if a package .*: gym:MODULE:CarRacing-v2"),
+    ],
+)
+def test_ids_that_are_not_registered_get_the_way_to_name_their_module(name, hint):
+    with pytest.raises(GameError, match=f"unknown game '{name}': .*{hint.replace('?', '[?]')}$"):
+        check_game(name)
+
+
+def test_modules_that_cannot_be_imported_say_what_to_install(tmp_path, monkeypatch):
+    with pytest.raises(
+        GameError, match=r"'no_such.envs' .* cannot be imported: No module named 'no_such'; .*pip install no_such,"
+    ):
+        GymnasiumGames("no_such.envs:Game-v0", 1)
+    (tmp_path / "needs_another.py").write_text("import no_such_dependency.part")
+    (tmp_path / "fails_itself.py").write_text("raise OSError('no\\ndisplay')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(GameError, match=r"'needs_another' .*pip install no_such_dependency,"):
+        GymnasiumGames("needs_another:Game-v0", 1)
+    with pytest.raises(GameError, match=r"'fails_itself' .* cannot be imported: OSError: no"):
+        GymnasiumGames("fails_itself:Game-v0", 1)
+    with pytest.raises(GameError, match="cannot be made: Environment `Game` doesn't exist"):
+        GymnasiumGames("tests.counter:Game-v0", 1)
