@@ -28,12 +28,13 @@ MAX_VIDEO_STEPS = 5 * 60 * VIDEO_FPS
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Raw, unclipped scores of whole games, actions drawn from the policy."""
+    """Raw, unclipped scores of whole games; actions are sampled from the policy, or its most probable ones if `greedy`."""
 
     game: str
     protocol: str
     scores: list[float]
     steps: list[int]
+    greedy: bool = False
 
     def summary(self) -> dict[str, Any]:
         n = len(self.scores)
@@ -42,6 +43,7 @@ class Evaluation:
         return {
             "game": self.game,
             "protocol": applied_protocol(self.game, self.protocol),
+            "greedy": self.greedy,
             "episodes": n,
             "mean": mean,
             "median": statistics.median(self.scores),
@@ -56,9 +58,10 @@ class Evaluation:
 class Player:
     """An agent at N games."""
 
-    def __init__(self, agent: Agent, stream: EpisodeStream, seed: int):
+    def __init__(self, agent: Agent, stream: EpisodeStream, seed: int, greedy: bool = False):
         self._agent = agent
         self._stream = stream
+        self._greedy = greedy
         self._stack = FrameStack(stream.spec, stream.num_envs)
         self._rng = np.random.default_rng(seed)
         self._state = agent.initial_state(stream.num_envs)
@@ -70,7 +73,7 @@ class Player:
         """Plays one action everywhere; returns the actions and what followed."""
         observations, first = torch.from_numpy(self._stack.array), torch.from_numpy(self._first)
         logits, self._state = self._agent.act(observations, first, self._state)
-        actions = sample_actions(logits.numpy(), self._rng)
+        actions = logits.argmax(dim=1).numpy() if self._greedy else sample_actions(logits.numpy(), self._rng)
         step = self._stream.step(actions)
         self._stack.push(step.frames, step.new_game)
         self._first = step.first
@@ -85,6 +88,7 @@ def evaluate(
     seed: int,
     num_threads: int = 1,
     on_step: Callable[[int], None] = lambda done: None,
+    greedy: bool = False,
 ) -> Evaluation:
     """Plays `episodes` whole games; tells `on_step` how many are done.
 
@@ -93,7 +97,7 @@ def evaluate(
     num_envs = min(episodes, MAX_ENVS)
     quota = np.array([episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)])
     stream = EpisodeStream(make_games(game, protocol, num_envs, num_threads), seed)
-    player = Player(agent, stream, seed)
+    player = Player(agent, stream, seed, greedy)
     scores: list[float] = []
     steps: list[int] = []
     played = np.zeros(num_envs, dtype=int)
@@ -106,17 +110,23 @@ def evaluate(
                 steps.append(episode.steps)
         on_step(len(scores))
     stream.close()
-    return Evaluation(game, protocol, scores, steps)
+    return Evaluation(game, protocol, scores, steps, greedy)
 
 
 def record_video(
-    agent: Agent, game: str, protocol: str, seed: int, path: Path, on_picture: Callable[[], None] = lambda: None
+    agent: Agent,
+    game: str,
+    protocol: str,
+    seed: int,
+    path: Path,
+    on_picture: Callable[[], None] = lambda: None,
+    greedy: bool = False,
 ) -> float:
     """Films one game and returns its score so far (long games are cut after five minutes); calls `on_picture` all the time.
 
     The film has its name only once it is whole. Raises OSError where that fails.
     """
-    film, score = film_game(agent, game, protocol, seed, on_picture)
+    film, score = film_game(agent, game, protocol, seed, on_picture, greedy)
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as directory:  # ffmpeg would write through a planted link.
         unfinished = Path(directory) / path.name
@@ -140,7 +150,12 @@ def _encode(film: list[np.ndarray], path: Path, on_picture: Callable[[], None]) 
 
 
 def film_game(
-    agent: Agent, game: str, protocol: str, seed: int, on_picture: Callable[[], None] = lambda: None
+    agent: Agent,
+    game: str,
+    protocol: str,
+    seed: int,
+    on_picture: Callable[[], None] = lambda: None,
+    greedy: bool = False,
 ) -> tuple[list[np.ndarray], float]:
     """Pictures [H, W, 3] of one game, in colour and full size where it has them, and the score so far.
 
@@ -148,7 +163,7 @@ def film_game(
     """
     stream = EpisodeStream(make_games(game, protocol, num_envs=1), seed)
     twin = make_games(game, protocol, num_envs=1, for_video=True)
-    player = Player(agent, stream, seed)
+    player = Player(agent, stream, seed, greedy)
     everywhere = np.ones(1, dtype=bool)
     film = [twin.reset(everywhere, np.array([episode_seed(seed, env=0, number=0)]))[0]]
     score = 0.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
+
+import tyro
 
 from configs.errors import ConfigError
+from configs.frames import parse_frames
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,10 @@ class EvaluateConfig:
     """Directory of the run."""
     episodes: int = 100
     """Games to play."""
-    checkpoint: Literal["newest", "best"] = "newest"
-    """Which weights to play with."""
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="{newest,best,FRAME}")] = "newest"
+    """Which weights to play with: the newest, those with the best score in training, or those of a frame that is kept."""
+    greedy: bool = False
+    """Take the most probable action instead of sampling from the policy."""
     seed: int = 1000
     """Seed of the games and the actions."""
     game: str = ""
@@ -33,3 +38,13 @@ class EvaluateConfig:
             raise ConfigError(f"--episodes must be positive, not {self.episodes}")
         if self.seed < 0:
             raise ConfigError(f"--seed must not be negative, not {self.seed}")
+        self.checkpoint_frame()
+
+    def checkpoint_frame(self) -> int | None:
+        """The frame that --checkpoint names, or None for the newest and the best."""
+        if self.checkpoint in ("newest", "best"):
+            return None
+        try:
+            return parse_frames(self.checkpoint)
+        except ValueError:
+            raise ConfigError(f"--checkpoint must be newest, best or a frame, not {self.checkpoint!r}") from None

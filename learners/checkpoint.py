@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class CheckpointDirectory:
         remove_unfinished(self._path)
         if is_best:
             write_checkpoint(self._path / BEST, checkpoint)
-        path = self._path / f"frame_{frame:012d}.safetensors"
+        path = self._path_of(frame)
         write_checkpoint(path, checkpoint)
         others = self.list()
         place = others.index(path)
@@ -122,13 +123,22 @@ class CheckpointDirectory:
         frames = {path: int(match[1]) for path, match in paths.items() if match}
         return sorted(frames, key=frames.__getitem__, reverse=True)
 
+    def frames(self) -> tuple[int, ...]:
+        """Frames of the checkpoints, newest first, without the best."""
+        return tuple(int(path.stem.removeprefix("frame_")) for path in self.list())
+
     def newest(self) -> Checkpoint:
-        """The newest one that is whole; older ones, and the best at last, step in for damaged ones, with a warning."""
+        """The newest one that is whole; older ones, and the best at last, step in for damaged ones, with a warning.
+
+        A run that trains meanwhile may delete what was listed; its place was taken by a newer one.
+        """
         damaged = []
         for path in (*self.list(), *self._path.glob(BEST)):
             try:
                 checkpoint = read_checkpoint(path)
             except CheckpointError as error:
+                if not os.path.lexists(path):
+                    return self.newest()
                 damaged.append(str(error))
                 continue
             for message in damaged:
@@ -138,3 +148,14 @@ class CheckpointDirectory:
 
     def best(self) -> Checkpoint:
         return read_checkpoint(self._path / BEST)
+
+    def of_frame(self, frame: int) -> Checkpoint:
+        """The one saved at `frame`; raises CheckpointError, with the frames there are, where there is none."""
+        kept = self.frames()
+        if frame not in kept:
+            known = f"there are those of {', '.join(map(str, kept))}" if kept else "there are none"
+            raise CheckpointError(f"{self._path} holds no checkpoint of frame {frame}; {known}")
+        return read_checkpoint(self._path_of(frame))
+
+    def _path_of(self, frame: int) -> Path:
+        return self._path / f"frame_{frame:012d}.safetensors"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ from agents.threads import set_threads
 from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
 from envs.registry import check_trusted, game_spec
-from learners.checkpoint import Checkpoint, CheckpointError
+from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError
 from learners.files import explain
 from learners.run_directory import RunDirectory, RunError, provenance
-from learners.run_lock import locked
-from studies.progress import Progress
+from studies.progress import Progress, tell
 
 
 def play_games(
-    agent: Agent, config: TrainConfig, episodes: int, seed: int, stop: threading.Event, cores: int = 0
+    agent: Agent,
+    config: TrainConfig,
+    episodes: int,
+    seed: int,
+    stop: threading.Event,
+    cores: int = 0,
+    greedy: bool = False,
 ) -> Evaluation:
     """Whole games, with progress, on so many cores; 0 for all."""
     cores = cores or available_cores()
@@ -35,7 +41,7 @@ def play_games(
         _heed(stop)
 
     try:
-        return evaluate(agent.cpu(), config.env.game, config.env.protocol, episodes, seed, cores, watch)
+        return evaluate(agent.cpu(), config.env.game, config.env.protocol, episodes, seed, cores, watch, greedy)
     finally:
         progress.close()
 
@@ -46,30 +52,68 @@ def _heed(stop: threading.Event) -> None:
 
 
 def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any]:
-    """Plays with a run's weights; writes evaluation.json, and then a film if asked for, which may fail or be broken off."""
+    """Plays with a run's weights; writes evaluation.json, and then a film if asked for, which may fail or be broken off.
+
+    Needs no lock: the run may train meanwhile, and other evaluations may play. Every file is written whole, by the last to end.
+    """
     directory = RunDirectory.open(Path(config.run_dir))
-    with locked(directory.path):
-        trained = directory.read_config()
-        check_trusted(trained.env.game, config.game)
-        checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
-        checkpoint = checkpoints.best() if config.checkpoint == "best" else checkpoints.newest()
-        agent, frame = load_agent(trained, checkpoint), trained_frames(checkpoint)
-        evaluation = play_games(agent, trained, config.episodes, config.seed, stop)
-        result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
-        result |= {"task": trained.task, **evaluation.summary(), "video": None}
-        record, origin = directory.path / "evaluation.json", provenance()
-        directory.write_json(record, result | origin)
-        if config.video:
-            path = directory.path / "videos" / f"{config.checkpoint}_{frame:012d}.mp4"
-            try:
-                record_video(agent, trained.env.game, trained.env.protocol, config.seed, path, lambda: _heed(stop))
-            except StopRequested:
-                return result
-            except OSError as error:
-                raise RunError(f"no film in {path.parent}: {explain(error)}; the scores are in {record}") from None
-            result["video"] = str(path)
-            directory.write_json(record, result | origin)
+    _check_writable(directory)
+    trained = directory.read_config()
+    check_trusted(trained.env.game, config.game)
+    checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
+    checkpoint = choose_checkpoint(checkpoints, config)
+    agent, frame = load_agent(trained, checkpoint), trained_frames(checkpoint)
+    reached = max([frame, *checkpoints.frames()])
+    if reached < trained.run.frames:
+        tell(f"the run is at frame {reached:,} of {trained.run.frames:,}; playing with the weights of frame {frame:,}")
+    evaluation = play_games(agent, trained, config.episodes, config.seed, stop, greedy=config.greedy)
+    result: dict[str, Any] = {"checkpoint": config.checkpoint, "frame": frame, "seed": config.seed}
+    result |= {"task": trained.task, **evaluation.summary(), "video": None}
+    origin = provenance()
+    record = _write_record(directory, result | origin)
+    if config.video:
+        path = directory.path / "videos" / _video_name(config, frame)
+        game, protocol = trained.env.game, trained.env.protocol
+        try:
+            record_video(agent, game, protocol, config.seed, path, lambda: _heed(stop), config.greedy)
+        except StopRequested:
+            return result
+        except OSError as error:
+            raise RunError(f"no film in {path.parent}: {explain(error)}; the scores are in {record}") from None
+        result["video"] = str(path)
+        _write_record(directory, result | origin)
     return result
+
+
+def choose_checkpoint(checkpoints: CheckpointDirectory, config: EvaluateConfig) -> Checkpoint:
+    """The one that --checkpoint names."""
+    frame = config.checkpoint_frame()
+    if frame is not None:
+        return checkpoints.of_frame(frame)
+    return checkpoints.best() if config.checkpoint == "best" else checkpoints.newest()
+
+
+def _check_writable(directory: RunDirectory) -> None:
+    """Raises RunError before the games are played, not after them."""
+    try:
+        tempfile.TemporaryFile(dir=directory.path).close()
+    except OSError as error:
+        raise RunError(f"cannot write to {directory.path}: {explain(error)}") from None
+
+
+def _write_record(directory: RunDirectory, result: dict[str, Any]) -> Path:
+    """Writes evaluation.json; a command that takes the run's lock meanwhile may remove the unfinished file, once."""
+    path = directory.path / "evaluation.json"
+    try:
+        directory.write_json(path, result)
+    except RunError:
+        directory.write_json(path, result)
+    return path
+
+
+def _video_name(config: EvaluateConfig, frame: int) -> str:
+    which = "frame" if config.checkpoint_frame() is not None else config.checkpoint
+    return f"{which}_{frame:012d}{'_greedy' if config.greedy else ''}.mp4"
 
 
 def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:

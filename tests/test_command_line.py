@@ -165,6 +165,30 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert snapshot(run_dir) == before
 
 
+def test_an_unfinished_run_is_evaluated_at_the_frame_asked_for(capsys, run_dir):
+    assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--checkpoint-minutes", "1e-9", "--eval-episodes", "0"]) == 0
+    config = json.loads((run_dir / "config.json").read_text())
+    config["config"]["run"]["frames"] = 5000
+    (run_dir / "config.json").write_text(json.dumps(config))
+    evaluate = ["evaluate", "--run-dir", str(run_dir), "--episodes", "2"]
+    capsys.readouterr()
+
+    assert launch.main(evaluate) == 0
+    assert "the run is at frame 400 of 5,000; playing with the weights of frame 400" in capsys.readouterr().err
+    assert launch.main([*evaluate, "--checkpoint", "380", "--greedy", "--video", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "the run is at frame 400 of 5,000; playing with the weights of frame 380" in captured.err
+    result = json.loads(captured.out)
+    assert (result["checkpoint"], result["frame"], result["greedy"]) == ("380", 380, True)
+    assert result["video"] == str(run_dir / "videos" / "frame_000000000380_greedy.mp4")
+    assert json.loads((run_dir / "evaluation.json").read_text())["greedy"] is True
+
+    before = snapshot(run_dir)
+    assert "no checkpoint of frame 390; there are those of 400, 380, 360" in mistake(capsys, *evaluate, "--checkpoint", "390")
+    assert "--checkpoint must be newest, best or a frame, not 'last'" in mistake(capsys, *evaluate, "--checkpoint", "last")
+    assert snapshot(run_dir) == before
+
+
 def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "holds no run" in mistake(capsys, "evaluate", "--run-dir", tmp_path)
     assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")

@@ -1,11 +1,13 @@
 import imageio.v2 as imageio
 import numpy as np
 import pytest
+import torch
 
-from actors.evaluator import Evaluation, evaluate, record_video
+from actors.evaluator import Evaluation, Player, evaluate, record_video
 from actors.rollout import sample_actions
 from agents.agent import Agent
 from envs.registry import make_games
+from envs.stream import EpisodeStream
 
 COUNTER = "gym:tests.counter:Counter-v0"
 
@@ -55,6 +57,22 @@ def test_actions_follow_the_policy():
     probabilities = np.array([0.1, 0.6, 0.3])
     actions = sample_actions(np.tile(np.log(probabilities), (20_000, 1)), rng)
     assert np.bincount(actions) / 20_000 == pytest.approx(probabilities, abs=0.015)
+
+
+def test_greedy_actions_are_the_most_probable_ones():
+    agent = make_agent("catch")
+    with torch.no_grad():
+        agent.policy.bias[:] = torch.tensor([0.0, 1.0, 0.9])
+
+    def actions(greedy):
+        stream = EpisodeStream(make_games("catch", "impala", 4), seed=0)
+        player = Player(agent, stream, seed=0, greedy=greedy)
+        return {int(action) for _ in range(20) for action in player.step()[0]}
+
+    assert actions(greedy=False) == {0, 1, 2}
+    assert actions(greedy=True) == {1}
+    for greedy in (False, True):
+        assert evaluate(agent, "catch", "impala", episodes=2, seed=0, greedy=greedy).summary()["greedy"] is greedy
 
 
 @pytest.mark.parametrize("game", ["catch", "breakout"])

@@ -147,3 +147,29 @@ def test_values_are_plain_json(tmp_path):
     with pytest.raises(TypeError):
         CheckpointDirectory(tmp_path, keep=1).save(Checkpoint({}, {"x": object()}), 1, is_best=False)
     assert json.dumps(make(1).values)
+
+
+def test_the_newest_is_looked_for_again_when_a_run_replaces_it_meanwhile(tmp_path, monkeypatch, caplog):
+    directory = CheckpointDirectory(tmp_path, keep=1)
+    directory.save(make(1), 1, is_best=True)
+    read = module.read_checkpoint
+
+    def replacing(path):
+        if directory.list()[0].name == "frame_000000000001.safetensors":
+            directory.save(make(2), 2, is_best=False)
+        return read(path)
+
+    monkeypatch.setattr(module, "read_checkpoint", replacing)
+    assert directory.newest().group("a")["x"][0] == 2
+    assert caplog.text == ""
+
+
+def test_a_checkpoint_by_its_frame(tmp_path):
+    directory = CheckpointDirectory(tmp_path, keep=2)
+    with pytest.raises(CheckpointError, match="no checkpoint of frame 5; there are none"):
+        directory.of_frame(5)
+    for frame in (5, 10, 200):
+        directory.save(make(frame), frame, is_best=False)
+    assert directory.of_frame(10).group("a")["x"][0] == 10
+    with pytest.raises(CheckpointError, match="no checkpoint of frame 5; there are those of 200, 10"):
+        directory.of_frame(5)
