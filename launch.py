@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from configs.games import GamesConfig
 from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
 from configs.train import PRESETS, TrainConfig
+from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
 
 T = TypeVar("T")
 
@@ -89,9 +91,7 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
 
 def compare(arguments: Sequence[str], stop: threading.Event) -> None:
     """Train every task on every game with every seed; a rerun continues."""
-    given = parse(CompareConfig, "compare", arguments)
-    config = parse(CompareConfig, "compare", arguments, COMPARE_PRESETS[given.preset])
-    config.check_complete()
+    config = parse_compare(arguments)
     from actors.pool import StopRequested
     from studies.compare import compare as run_grid
 
@@ -165,7 +165,9 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """The config of a new run, from its preset, or of a resumed one, from what it was started with."""
     given = parse(TrainConfig, "train", arguments)
-    config = parse(TrainConfig, "train", arguments, PRESETS[given.preset])
+    defaults = PRESETS[given.preset]
+    config = parse(TrainConfig, "train", arguments, defaults)
+    from envs.atari import atari_games
     from envs.registry import check_game, check_trusted
 
     if config.run.resume:
@@ -177,6 +179,30 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
         config = parse(TrainConfig, "train", arguments, defaults)
         config.check_resumes(started)
     check_game(config.env.game)
+    chosen = changed_settings(config, defaults)
+    check_tasks_use(chosen, [config.task])
+    check_pool_uses(chosen, config.actors.pool, "--pool serial")
+    check_games_use(chosen, [config.env.game], atari_games())
+    return config
+
+
+def parse_compare(arguments: Sequence[str]) -> CompareConfig:
+    """The config of a grid, from its preset; only settings that have an effect on one of its trials."""
+    given = parse(CompareConfig, "compare", arguments)
+    defaults = COMPARE_PRESETS[given.preset]
+    config = parse(CompareConfig, "compare", arguments, defaults)
+    config.check_complete()
+    from envs.atari import atari_games
+    from envs.game_sets import expand_games
+    from studies.grid import GRID_FILE
+
+    games = expand_games(config.games)
+    with contextlib.suppress(OSError):
+        if (Path(config.out) / GRID_FILE).exists():
+            return config  # A grid that was begun with such settings continues with them.
+    check_tasks_use(changed_settings(config, defaults), config.tasks)
+    check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
+    check_games_use(changed_settings(config, defaults), games, atari_games())
     return config
 
 

@@ -74,9 +74,13 @@ class CompareConfig:
             if not getattr(self, name):
                 raise ConfigError(f"--{name} is missing (launch.py compare --help explains every flag)")
 
+    @property
+    def pool(self) -> Literal["ray", "serial"]:
+        """The pool of each trial."""
+        return "serial" if self.cores_per_trial == 1 else "ray"
+
     def trial(self, game: str, task: TaskName, seed: int) -> TrainConfig:
         """The ordinary training config of one trial, without its directory; raises ConfigError where it cannot work."""
-        pool: Literal["ray", "serial"] = "serial" if self.cores_per_trial == 1 else "ray"
         return TrainConfig(
             preset=self.preset,
             task=task,
@@ -84,7 +88,7 @@ class CompareConfig:
             agent=self.agent,
             learner=self.learner,
             auxiliary=self.auxiliary,
-            actors=ActorConfig(pool=pool),
+            actors=ActorConfig(pool=self.pool),
             run=RunConfig(
                 frames=self.frames,
                 seed=seed,
@@ -98,7 +102,7 @@ class CompareConfig:
     def identity(self) -> dict[str, Any]:
         """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
         values = asdict(self)
-        values["pool"] = "serial" if self.cores_per_trial == 1 else "ray"
+        values["pool"] = self.pool
         for name in (*_EXECUTION, "games"):
             del values[name]
         for name in ("device", "learner_threads", "compile"):

@@ -16,8 +16,32 @@ TaskName = Literal[
 """Names of the auxiliary tasks; agents/tasks holds one class for each."""
 LONGEST_QUOTE = 200
 """Characters of a file's nonsense that an error repeats."""
-META_LEARNED = ("gvf", "reverse_gvf")
+META_LEARNED: tuple[TaskName, ...] = ("gvf", "reverse_gvf")
 """Tasks whose questions are learnt by meta-gradient."""
+QUESTION_TASKS: tuple[TaskName, ...] = (*META_LEARNED, "random_gvf", "random_reverse_gvf")
+"""Tasks with a question network, learnt or random."""
+SETTINGS_OF_TASKS: dict[str, tuple[TaskName, ...]] = {
+    "stop_main_gradient": ("reward_prediction", "pixel_control", *QUESTION_TASKS),
+    "picture_frames": ("pixel_control", *QUESTION_TASKS),
+    **dict.fromkeys(("reward_prediction_weight", "reward_prediction_target"), ("reward_prediction",)),
+    **dict.fromkeys(("pixel_control_weight", "pixel_control_discount"), ("pixel_control",)),
+    **dict.fromkeys(
+        (
+            "num_questions", "question_input", "question_torso", "standard_cumulants", "unit_answers", "answer_lambda",
+            "answer_weight",
+        ),
+        QUESTION_TASKS,
+    ),
+    **dict.fromkeys(
+        ("meta_interval", "meta_gradient", "meta_cosine", "meta_optimiser", "meta_learning_rate", "meta_memory_gb"),
+        META_LEARNED,
+    ),
+}  # fmt: skip
+"""The tasks that use a setting, by its name; a setting that is not here is used whatever the task. All of `TaskConfig` is."""
+SETTINGS_OF_RAY_POOL = (
+    "num_actors", "envs_per_actor", "in_flight", "pin_actors", "actor_timeout", "ray_address", "learner_threads",
+)  # fmt: skip
+"""Settings that the serial pool does not use."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,63 @@ def test_mistakes_in_training(capsys, run_dir, arguments, complaint):
     assert not run_dir.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--stop-main-gradient"], "--stop-main-gradient has no effect with task none; it is for reward_prediction, pixel"),
+        (
+            ["--task", "pixel_control", "--num-questions", "8"],
+            "--num-questions has no effect with task pixel_control; it is for",
+        ),
+        (
+            ["--task", "random_gvf", "--meta-interval", "5"],
+            "--meta-interval has no effect with task random_gvf; it is for gvf, rev",
+        ),
+        (
+            ["--task", "gvf", "--pixel-control-weight", "1"],
+            "--pixel-control-weight has no effect with task gvf; it is for pixel",
+        ),
+        (
+            ["--task", "reward_prediction", "--picture-frames", "100"],
+            "--picture-frames has no effect with task reward_prediction",
+        ),
+        (["--protocol", "machado"], "--protocol has no effect on catch; it is for Atari games"),
+        (["--learner-threads", "2"], "--learner-threads has no effect with --pool serial"),
+        (["--ray-address", "127.0.0.1:1"], "--ray-address has no effect with --pool serial"),
+        (["--no-pin-actors"], "--pin-actors has no effect with --pool serial"),
+        (["--preset", "paper", "--num-actors", "3"], "--num-actors has no effect with --pool serial"),
+    ],
+)
+def test_settings_without_effect_are_refused(capsys, run_dir, arguments, complaint):
+    assert complaint in mistake(capsys, "train", "--run-dir", run_dir, *TINY, *arguments)
+    assert not run_dir.exists()
+
+
+def test_settings_with_effect_and_defaults_that_were_written_out_are_not_refused():
+    for arguments in (
+        ["--num-questions", "32", "--in-flight", "2", "--protocol", "impala"],
+        ["--task", "random_gvf", "--num-questions", "8", "--stop-main-gradient"],
+        ["--task", "gvf", "--meta-interval", "5", "--picture-frames", "100"],
+        ["--pool", "ray", "--num-actors", "3", "--learner-threads", "2"],
+        ["--game", "pong", "--protocol", "machado"],
+        ["--preset", "paper"],
+    ):
+        launch.parse_train([*TINY, *arguments])
+
+
+def test_a_run_that_was_started_with_settings_without_effect_resumes(capsys, run_dir):
+    assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 0
+    record = json.loads((run_dir / "config.json").read_text())
+    record["config"]["auxiliary"]["num_questions"] = 8
+    record["config"]["actors"]["num_actors"] = 3
+    (run_dir / "config.json").write_text(json.dumps(record))
+    resume = ["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]
+    capsys.readouterr()
+    assert "--num-actors has no effect with --pool serial" in mistake(capsys, *resume, "--num-actors", "2")
+    assert launch.main(resume) == 0
+    assert json.loads((run_dir / "result.json").read_text())["frames"] == 600
+
+
 def test_unknown_commands_and_no_command(capsys):
     assert "there is train, evaluate" in mistake(capsys, "fly")
     assert launch.main([]) == 2
@@ -217,6 +274,9 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         (["--cores-per-trial", "100000"], "--cores-per-trial 100000 is more than"),
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
         (["--preset", "mine"], "invalid choice 'mine'"),
+        (["--tasks", "none", "pixel_control", "--num-questions", "8"], "--num-questions has no effect with task none or pixel"),
+        (["--games", "catch", "puddleworld", "--protocol", "machado"], "--protocol has no effect on catch, puddleworld"),
+        (["--learner-threads", "2"], "--learner-threads has no effect with --cores-per-trial 1"),
         NO_GPU,
     ],
 )
@@ -224,6 +284,22 @@ def test_mistakes_in_grids(capsys, tmp_path, arguments, complaint):
     out = tmp_path / "grid"
     assert re.search(complaint, mistake(capsys, "compare", *GRID, "--out", out, *arguments))
     assert not out.exists()
+
+
+def test_a_setting_that_one_trial_of_a_grid_uses_is_not_refused(tmp_path):
+    for arguments in (
+        ["--tasks", "none", "gvf", "--num-questions", "8"],
+        ["--games", "catch", "pong", "--protocol", "machado"],
+        ["--cores-per-trial", "2", "--learner-threads", "1"],
+        ["--preset", "paper", "--frames", "1000"],
+        ["--ray-address", "127.0.0.1:1"],
+    ):
+        launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *arguments])
+
+
+def test_a_grid_that_was_begun_with_a_setting_without_effect_continues_with_it(tmp_path):
+    make_grid(tmp_path / "grid", tasks=("none",))
+    assert launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), "--num-questions", "8"]).auxiliary.num_questions == 8
 
 
 def test_a_grid_overwrites_nothing(capsys, tmp_path):

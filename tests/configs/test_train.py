@@ -1,7 +1,12 @@
+from dataclasses import fields, replace
+
 import pytest
 
+from agents.tasks import TASKS, AuxiliaryTask
 from configs.errors import ConfigError
-from configs.train import PRESETS, TrainConfig
+from configs.train import PRESETS, SETTINGS_OF_TASKS, TaskConfig, TrainConfig
+from envs.registry import game_spec
+from learners.learner import Learner
 
 
 def test_a_config_goes_to_json_values_and_back():
@@ -49,3 +54,32 @@ def test_only_what_does_not_alter_the_learning_may_change_on_resume(make_config)
     for change in ({"seed": 2}, {"torso": "deep"}, {"game": "pong"}, {"batch_size": 8}, {"learning_rate": 1.0}):
         with pytest.raises(ConfigError, match=next(iter(change)).replace("_", "-")):
             make_config(**change).check_resumes(started)
+
+
+class Watched:
+    """Settings that remember which of them were read."""
+
+    def __init__(self, settings):
+        self.settings, self.read = settings, set()
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return getattr(self.settings, name)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_reads_the_settings_that_are_said_to_be_its_own(make_config, task):
+    config = make_config(task=task)
+    watched = Watched(config.auxiliary)
+    config = replace(config, auxiliary=watched)
+    watched.read.clear()  # Of the checks of any config.
+    Learner(config, game_spec("catch", "impala"))
+    stated = {name for name, tasks in SETTINGS_OF_TASKS.items() if task in tasks} - {"picture_frames"}
+    assert watched.read - {"stop_main_gradient"} == stated - {"stop_main_gradient"}
+    assert {item.name for item in fields(TaskConfig)} <= SETTINGS_OF_TASKS.keys()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_that_draw_pictures_are_those_that_picture_frames_is_for(task):
+    draws = TASKS[task].pictures is not AuxiliaryTask.pictures
+    assert (task in SETTINGS_OF_TASKS["picture_frames"]) == draws

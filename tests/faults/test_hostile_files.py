@@ -126,7 +126,7 @@ def test_a_game_of_ones_own_is_played_when_named_again(make_config, capsys, neve
 
 
 def test_a_config_does_not_choose_the_cluster(run):
-    edit_config(run, actors={"ray_address": "203.0.113.1:6379"})
+    edit_config(run, actors={"pool": "ray", "ray_address": "203.0.113.1:6379"})
     assert launch.parse_train(["--run-dir", str(run), "--resume"]).actors.ray_address == ""
     given = launch.parse_train(["--run-dir", str(run), "--resume", "--ray-address", "10.0.0.1:6379"])
     assert given.actors.ray_address == "10.0.0.1:6379"
