@@ -24,6 +24,7 @@ from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from agents.initialisation import weights_loaded_later
 from agents.threads import set_threads
+from configs.errors import ConfigError
 from configs.train import TrainConfig
 from envs.registry import applied_protocol, built_in_game
 from envs.stream import GameError
@@ -33,6 +34,7 @@ from learners.checkpoint import Checkpoint, CheckpointError
 from learners.files import explain
 from learners.learner import Learner, choose_device
 from learners.metrics import EpisodeStatistics, Means, MetricsWriter
+from learners.optimiser import annealed, warmed_up
 from learners.run_directory import RunDirectory, RunError, provenance
 from learners.run_lock import locked
 from studies.evaluation import play_games
@@ -133,6 +135,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             run = TrainingRun(config, directory, pool, learner)
             if checkpoint is not None:
                 run.load(checkpoint)
+                _change_length(config, directory.read_config().run.frames, run.learner)
             if config.run.resume:
                 directory.add_resumption(config, run.learner.frame)
             else:
@@ -153,6 +156,27 @@ def _checkpoint_to_resume(directory: RunDirectory, keep: int) -> Checkpoint | No
         log.warning("%s ended before its first checkpoint: starting from the first frame", directory.path)
         return None
     return directory.checkpoints(keep).newest()
+
+
+def _change_length(config: TrainConfig, before: int, learner: Learner) -> None:
+    """Says how the learning rate continues where a run is resumed to another frame than `before`.
+
+    Raises ConfigError if it is past that frame. One that is resumed as it was may be: its last batch overshoots.
+    """
+    frames, done = config.run.frames, learner.frame
+    if frames == before:
+        return
+    if frames < done:
+        raise ConfigError(f"--frames {frames:,} is less than the {done:,} frames that the run has done")
+    if frames > done:
+        new, old = (
+            warmed_up(annealed(config.learner.learning_rate, done, total), learner.version, config.learner.warm_up_updates)
+            for total in (frames, before)
+        )
+        tell(
+            f"learning rate: was to reach 0 at frame {before:,}, now at {frames:,};"
+            f" continues from {new:.2g} instead of {old:.2g}"
+        )
 
 
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) -> ActorPool:

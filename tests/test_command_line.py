@@ -11,6 +11,7 @@ import torch
 
 import launch
 from envs.grid_games import GRIDS
+from learners.learner import Learner
 from tests.trial_files import make_grid, write_trial
 
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
@@ -198,9 +199,11 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert "--frames 19 is less than one batch of 20 steps" in mistake(
         capsys, "train", "--run-dir", run_dir, "--resume", "--frames", "19"
     )
+    assert "--frames 399 is less than the 400 frames that the run has done" in mistake(
+        capsys, "train", "--run-dir", run_dir, "--resume", "--frames", "399"
+    )
     assert snapshot(run_dir) == before
 
-    assert launch.parse_train(["--run-dir", str(run_dir), "--resume", "--frames", "20"]).run.frames == 20
     assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]) == 0
     assert json.loads((run_dir / "result.json").read_text())["frames"] == 600
     capsys.readouterr()
@@ -220,6 +223,41 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert "config.json is damaged" in mistake(capsys, "train", "--run-dir", run_dir, "--resume")
     (run_dir / "config.json").write_bytes(before[run_dir / "config.json"])
     assert snapshot(run_dir) == before
+
+
+def test_a_run_that_is_made_longer_says_how_its_learning_rate_continues(capsys, monkeypatch, run_dir):
+    """6e-4 at first: after 100 of 400 frames it was 4.5e-4, and 100 of 1600 make it 5.6e-4."""
+    step, updates = Learner.step, []
+
+    def interrupting(self, batch):
+        metrics = step(self, batch)
+        if self.frame == 100:
+            os.kill(os.getpid(), signal.SIGINT)
+        return metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", interrupting)
+        assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 128 + signal.SIGINT
+    capsys.readouterr()
+    monkeypatch.setattr(Learner, "step", lambda self, batch: updates.append(step(self, batch)) or updates[-1])
+    assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "1600"]) == 0
+    assert (
+        "learning rate: was to reach 0 at frame 400, now at 1,600; continues from 0.00056 instead of 0.00045\n"
+        in capsys.readouterr().err
+    )
+    assert updates[0]["optimiser/learning_rate"] == pytest.approx(6e-4 * 15 / 16)
+    for frames in ([], ["--frames", "1600"]):
+        assert launch.main(["train", "--run-dir", str(run_dir), "--resume", *frames]) == 0
+        assert "learning rate" not in capsys.readouterr().err
+
+
+def test_a_run_whose_last_batch_overshot_resumes_as_it_was_or_at_what_it_has_done(capsys, run_dir):
+    assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--frames", "390", "--eval-episodes", "0"]) == 0
+    resume = ["train", "--run-dir", str(run_dir), "--resume"]
+    for frames in ([], ["--frames", "390"], ["--frames", "400"]):
+        assert launch.main([*resume, *frames]) == 0
+    capsys.readouterr()
+    assert "--frames 391 is less than the 400 frames" in mistake(capsys, *resume, "--frames", "391")
 
 
 def test_an_unfinished_run_is_evaluated_at_the_frame_asked_for(capsys, run_dir):
