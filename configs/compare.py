@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from configs.errors import ConfigError
+from configs.frames import FrameCount
 from configs.train import (
     PRESETS,
     ActorConfig,
@@ -34,8 +35,8 @@ class CompareConfig:
     """Seeds for each game and task."""
     first_seed: int = 1
     """The first of them; the others follow. A second grid with later seeds adds to a first one in `launch.py report`."""
-    frames: int = 10_000_000
-    """Environment frames that each trial trains for."""
+    frames: FrameCount = 10_000_000
+    """Environment frames that each trial trains for; 10M, 1e7 and 10_000_000 are the same."""
     out: str = ""
     """Directory of the grid: one run directory for each trial."""
     dry_run: bool = False
@@ -49,7 +50,7 @@ class CompareConfig:
     """Ray cluster to spread the trials over (--out must be on a disk its machines share); by default a local one is started."""
     protocol: Literal["impala", "machado"] = "impala"
     """Rules for Atari, as in `launch.py train`."""
-    log_frames: int = 0
+    log_frames: FrameCount = 0
     """Frames between two lines of metrics; 0 chooses a hundredth of a trial, at most 50,000."""
     eval_episodes: int = 30
     """Whole games played when a trial ends; their mean is its final score. 0 takes the last 100 games of training instead."""

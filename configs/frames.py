@@ -16,13 +16,14 @@ def parse_frames(text: str) -> int:
     """The count that `text` stands for; raises ValueError where that is not a whole number."""
     factor = _SUFFIXES.get(text[-1:].lower(), 1)
     try:
-        frames = Decimal(text[:-1] if factor > 1 else text) * factor
+        number = Decimal(text[:-1] if factor > 1 else text)
     except InvalidOperation:
-        frames = Decimal("nan")
-    if not frames.is_finite():
+        number = Decimal("nan")
+    if not number.is_finite():
         raise ValueError(f"{text!r} is not a count of frames; write it like 10_000_000, 1e7, 10M or 500k")
-    if frames.adjusted() >= _MOST_DIGITS:
+    if number.adjusted() >= _MOST_DIGITS:
         raise ValueError(f"{text!r} is too large for a count of frames")
+    frames = number * factor
     if frames != frames.to_integral_value():
         raise ValueError(f"{text!r} is not a whole number of frames")
     return int(frames)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from configs.errors import ConfigError
+from configs.frames import FrameCount
 
 TaskName = Literal[
     "none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf", "random_gvf", "random_reverse_gvf"
@@ -174,19 +175,19 @@ class ActorConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    frames: int = 10_000_000
-    """Environment frames to train for (action repeat counted)."""
+    frames: FrameCount = 10_000_000
+    """Environment frames to train for (action repeat counted); 10M, 1e7 and 10_000_000 are the same."""
     seed: int = 1
     """Seed of the network, the games and the actions."""
     run_dir: str = ""
     """Directory of the run; by default runs/GAME-TASK-seedN."""
     resume: bool = False
     """Continue the run in --run-dir from its newest checkpoint, with the settings it was started with."""
-    log_frames: int = 0
+    log_frames: FrameCount = 0
     """Frames between two lines of metrics; 0 chooses a hundredth of the run, at most 50,000."""
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints."""
-    picture_frames: int = 0
+    picture_frames: FrameCount = 0
     """Frames between two pictures of the auxiliary task; 0 chooses a twentieth of the run, at least
     100,000. One more is made at the end. Where questions are learnt, the next update of theirs is waited for."""
     keep_checkpoints: int = 3

@@ -61,6 +61,10 @@ def snapshot(directory):
         (["--frames", "0"], "--frames must be positive, not 0"),
         (["--frames", "-3"], "--frames must be positive, not -3"),
         (["--frames", "many"], "--frames.*'many'"),
+        (["--frames", "1.5"], "--frames: '1.5' is not a whole number of frames"),
+        (["--frames", "0.0001k"], "--frames: '0.0001k' is not a whole number of frames"),
+        (["--log-frames", "inf"], "--log-frames: 'inf' is not a count of frames; write it like 10_000_000, 1e7, 10M"),
+        (["--frames", "1e999999999"], "--frames: '1e999999999' is too large"),
         (["--frames", "100"], "less than one batch of 160 steps"),
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
         (["--learning-rate", "-1"], "--learning-rate must be positive"),
@@ -308,6 +312,7 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         (["--seeds", "0"], "--seeds must be positive, not 0"),
         (["--seeds", "some"], "--seeds.*'some'"),
         (["--frames", "100"], "less than one batch of 160 steps"),
+        (["--frames", "1.5"], "--frames: '1.5' is not a whole number of frames"),
         (["--frames", "0"], "--frames must be positive, not 0"),
         (["--cores-per-trial", "100000"], "--cores-per-trial 100000 is more than"),
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
@@ -404,9 +409,22 @@ def test_games_are_listed_with_their_scores(capsys):
     assert "breakout" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "frames"),
+    [("10_000_000", 10**7), ("1e6", 10**6), ("10M", 10**7), ("500k", 500_000), ("1.5M", 1_500_000), ("0.3m", 300_000)],
+)
+def test_frames_as_people_write_them(tmp_path, text, frames):
+    flags = ["--frames", text, "--log-frames", text]
+    run = launch.parse_train([*flags, "--task", "gvf", "--picture-frames", text]).run
+    assert (run.frames, run.log_frames, run.picture_frames) == (frames, frames, frames)
+    grid = launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *flags])
+    assert (grid.frames, grid.log_frames) == (frames, frames)
+
+
 def test_every_flag_of_training_is_explained(capsys):
     with pytest.raises(SystemExit):
         launch.main(["train", "--help"])
     text = capsys.readouterr().out
     for flag in ("--game", "--task", "--frames", "--run-dir", "--resume", "--ray-address", "--preset", "--protocol"):
         assert flag in text
+    assert re.search(r"--frames FRAMES .*\(default:\W+10_000_000\)", text, flags=re.DOTALL)
