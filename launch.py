@@ -28,6 +28,7 @@ from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
 from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
+from configs.shell import launch_command, tensorboard_command
 from configs.train import PRESETS, TrainConfig
 from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
 
@@ -41,7 +42,7 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
 
     result = run_training(config, stop)
     if result is None:
-        print(f"stopped and saved; continue with: launch.py train --run-dir {config.run_path} --resume")
+        print(f"stopped and saved; continue with: {launch_command('train', *resume_arguments(config))}")
         return
     print(f"{result['frames']:,} frames in {result['wall_seconds']:.0f} s ({result['frames_per_second']:,.0f} frames/s)")
     if result["evaluation"]:
@@ -98,10 +99,12 @@ def compare(arguments: Sequence[str], stop: threading.Event) -> None:
     try:
         run_grid(config, shlex.join(["launch.py", "compare", *arguments]), stop)
     except StopRequested:
-        print(f"stopped and saved; the same command continues, and what is there is shown by: launch.py report {config.out}")
+        print(f"stopped and saved; continue with: {launch_command('compare', *arguments)}")
+        print(f"what is there is shown by: {launch_command('report', config.out)}")
         return
     if not config.dry_run:
-        print(f"finished; look at it: launch.py report {config.out}, tensorboard --logdir {config.out}")
+        print(f"finished; make its page with: {launch_command('report', config.out)}")
+        print(f"watch its curves with: {tensorboard_command(Path(config.out))}")
 
 
 def report(arguments: Sequence[str], stop: threading.Event) -> None:
@@ -130,7 +133,7 @@ def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
     try:
         print(STUDIES[study](config, stop))
     except StopRequested:
-        print(f"stopped; continue with: launch.py reproduce {study} --out {config.out}")
+        print(f"stopped; continue with: {launch_command('reproduce', *arguments)}")
 
 
 COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
@@ -186,6 +189,20 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     return config
 
 
+def resume_arguments(config: TrainConfig) -> list[str]:
+    """Flags that continue a run, with those that are never taken from its directory."""
+    from envs.registry import check_trusted
+    from envs.stream import GameError
+
+    game: list[str] = []
+    try:
+        check_trusted(config.env.game, named="")
+    except GameError:
+        game = ["--game", config.env.game]
+    cluster = ["--ray-address", config.actors.ray_address] if config.actors.ray_address else []
+    return ["--run-dir", str(config.run_path), "--resume", *game, *cluster]
+
+
 def parse_compare(arguments: Sequence[str]) -> CompareConfig:
     """The config of a grid, from its preset; only settings that have an effect on one of its trials."""
     given = parse(CompareConfig, "compare", arguments)
@@ -217,7 +234,7 @@ def _one_line(framed: str, command: str) -> str:
             continue
         body.append(line)
     message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
-    return f"{message} (launch.py {command} --help explains every flag)"
+    return f"{message} ({launch_command(command, '--help')} explains every flag)"
 
 
 def print_evaluation(evaluation: dict[str, Any]) -> None:

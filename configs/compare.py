@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from configs.errors import ConfigError
 from configs.frames import FrameCount
+from configs.shell import launch_command
 from configs.train import (
     PRESETS,
     ActorConfig,
@@ -73,7 +74,7 @@ class CompareConfig:
         """Raises ConfigError where something has no default and was not given."""
         for name in ("games", "tasks", "out"):
             if not getattr(self, name):
-                raise ConfigError(f"--{name} is missing (launch.py compare --help explains every flag)")
+                raise ConfigError(f"--{name} is missing ({launch_command('compare', '--help')} explains every flag)")
 
     @property
     def pool(self) -> Literal["ray", "serial"]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from configs.errors import ConfigError
+from configs.shell import launch_command
 from configs.train import TaskName
 
 
@@ -24,4 +25,4 @@ class ReportConfig:
 
     def check_complete(self) -> None:
         if not self.directories:
-            raise ConfigError("no directory was named (launch.py report --help explains every flag)")
+            raise ConfigError(f"no directory was named ({launch_command('report', '--help')} explains every flag)")

@@ -25,6 +25,7 @@ from actors.serial_pool import SerialPool
 from agents.initialisation import weights_loaded_later
 from agents.threads import set_threads
 from configs.errors import ConfigError
+from configs.shell import tensorboard_command
 from configs.train import TrainConfig
 from envs.registry import applied_protocol, built_in_game
 from envs.stream import GameError
@@ -142,7 +143,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
                 directory.write_config(config)
-            tell(f"run directory: {directory.path} (tensorboard --logdir {directory.path})")
+            tell(f"run directory: {directory.path}; watch it with: {tensorboard_command(directory.path)}")
             if built_in := built_in_game(config.env.game):
                 tell(f"{config.env.game} is played under no Atari protocol; --game {built_in} plays it under one, and faster")
             _train_and_save(run, stop, is_new=checkpoint is None)

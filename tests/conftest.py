@@ -1,3 +1,4 @@
+import signal
 import threading
 
 import pytest
@@ -41,3 +42,12 @@ def one_thread():
 @pytest.fixture
 def never():
     return threading.Event()
+
+
+@pytest.fixture
+def signals():
+    """The command line takes over the signals of its process; a test gives them back."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

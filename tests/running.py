@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,8 +13,11 @@ import psutil
 import torch
 
 import launch
+from learners.learner import Learner
 
 ROOT = Path(launch.__file__).parent
+TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
+"""Flags of a run of a second."""
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["studies.training", "tests.running"])
@@ -72,3 +76,18 @@ def _command(process):
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def interrupted(monkeypatch, *arguments):
+    """Runs a command that trains and is sent Ctrl-C at frame 100."""
+    step = Learner.step
+
+    def interrupting(self, batch):
+        metrics = step(self, batch)
+        if self.frame == 100:
+            os.kill(os.getpid(), signal.SIGINT)
+        return metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", interrupting)
+        assert launch.main(list(map(str, arguments))) == 128 + signal.SIGINT

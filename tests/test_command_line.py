@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,23 +11,15 @@ import torch
 import launch
 from envs.grid_games import GRIDS
 from learners.learner import Learner
+from tests.running import TINY, interrupted
 from tests.trial_files import make_grid, write_trial
 
-TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
+pytestmark = pytest.mark.usefixtures("signals")
 NO_GPU = pytest.param(
     ["--device", "cuda"],
     "torch finds no CUDA device",
     marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
 )
-
-
-@pytest.fixture(autouse=True)
-def signals():
-    """The command line takes over the signals of its process; a test gives them back."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -232,16 +223,7 @@ def test_the_life_of_a_run(capsys, run_dir):
 def test_a_run_that_is_made_longer_says_how_its_learning_rate_continues(capsys, monkeypatch, run_dir):
     """6e-4 at first: after 100 of 400 frames it was 4.5e-4, and 100 of 1600 make it 5.6e-4."""
     step, updates = Learner.step, []
-
-    def interrupting(self, batch):
-        metrics = step(self, batch)
-        if self.frame == 100:
-            os.kill(os.getpid(), signal.SIGINT)
-        return metrics
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", interrupting)
-        assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 128 + signal.SIGINT
+    interrupted(monkeypatch, "train", "--run-dir", run_dir, *TINY, "--eval-episodes", "0")
     capsys.readouterr()
     monkeypatch.setattr(Learner, "step", lambda self, batch: updates.append(step(self, batch)) or updates[-1])
     assert launch.main(["train", "--run-dir", str(run_dir), "--resume", "--frames", "1600"]) == 0

@@ -1,0 +1,112 @@
+"""Commands that are shown to people can be pasted: a shell without our PATH runs each of them, in a directory with a space."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import launch
+from actors.pool import StopRequested
+from studies import compare, reproduce
+from tests.running import TINY, interrupted
+from tests.trial_files import make_grid, write_trial
+
+COUNTER = "gym:tests.counter:Counter-v0"
+
+pytestmark = pytest.mark.usefixtures("signals")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shown(text, words):
+    return re.search(rf"{words}: (.+)$", text, flags=re.MULTILINE)[1]
+
+
+def paste(command, here, path="/usr/bin:/bin"):
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(command, shell=True, cwd=here, env=environment | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_is_continued_and_watched_by_what_its_command_says(capsys, monkeypatch, here):
+    interrupted(monkeypatch, "train", "--run-dir", "my runs/it's one", *TINY, "--eval-episodes", "0")
+    captured = capsys.readouterr()
+    assert "400 frames in" in paste(shown(captured.out, "continue with"), here)
+    assert "losses/total" in paste(shown(captured.err, "watch it with") + " --inspect", here)
+
+
+def test_what_is_never_taken_from_a_directory_is_part_of_the_command(make_config):
+    config = make_config(game=COUNTER, pool="ray", ray_address="127.0.0.1:6379", run_dir="my run")
+    flags = ["--run-dir", "my run", "--resume", "--game", COUNTER, "--ray-address", "127.0.0.1:6379"]
+    assert launch.resume_arguments(config) == flags
+
+
+def test_a_grid_is_shown_and_continued_by_what_its_command_says(capsys, monkeypatch, here):
+    grid = make_grid(here / "my grid", seeds=1)
+    for trial in grid.trials:
+        write_trial(trial, score=1.0)
+    arguments = ["compare", "--games", "catch", "--tasks", "none", "--out", "my grid"]
+    monkeypatch.setattr(compare, "compare", lambda *_: None)
+    assert launch.main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "page: my grid/report.html" in paste(shown(output, "make its page with"), here)
+    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my grid"]
+
+    def stopping(*_):
+        raise StopRequested
+
+    monkeypatch.setattr(compare, "compare", stopping)
+    assert launch.main(arguments) == 0
+    output = capsys.readouterr().out
+    assert shlex.split(shown(output, "continue with"))[-len(arguments) :] == arguments
+    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my grid"]
+
+
+def test_a_study_is_continued_with_all_its_flags(capsys, monkeypatch):
+    def stopping(*_):
+        raise StopRequested
+
+    monkeypatch.setitem(reproduce.STUDIES, "lambda", stopping)
+    arguments = ["reproduce", "lambda", "--out", "my results", "--runs", "3"]
+    assert launch.main(arguments) == 0
+    assert shlex.split(shown(capsys.readouterr().out, "continue with"))[-len(arguments) :] == arguments
+
+
+def test_the_help_that_a_mistake_points_to_can_be_asked_for(capsys, here):
+    assert launch.main(["train", "--nonsense"]) == 2
+    command = re.search(r"\((.+) explains every flag\)", capsys.readouterr().err)[1]
+    assert "--frames" in paste(command, here)
+
+
+def test_the_installed_command_shows_itself(tmp_path):
+    """By its name where the shell finds it, else by its path."""
+    directory = tmp_path / "my bin"
+    directory.mkdir()
+    script = directory / "hindcast"
+    root = os.path.dirname(launch.__file__)
+    script.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {root!r})\nimport launch\nsys.exit(launch.main())\n")
+    script.chmod(0o755)
+    for path, expected in ((f"{directory}:/usr/bin:/bin", "hindcast report"), ("/usr/bin:/bin", "'my bin/hindcast' report")):
+        environment = os.environ | {"PATH": path}
+        done = subprocess.run([script, "report"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert f"({expected} --help explains every flag)" in done.stderr
+        paste(f"{expected} --help", tmp_path, path)
+
+
+def test_a_program_is_shown_by_its_name_only_where_the_shell_finds_that_very_one(monkeypatch, here):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    assert shutil.which("python")
+    monkeypatch.setattr(sys, "executable", shutil.which("python"))
+    assert launch.launch_command("games").startswith("python ")
+    monkeypatch.setattr(sys, "executable", str(here / "python"))
+    assert launch.launch_command("games").startswith("./python ")
