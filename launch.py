@@ -224,6 +224,7 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
 
 
 def _one_line(framed: str, command: str) -> str:
+    """The message in tyro's frame, with the flags that it suggests instead."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", framed)
     lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
     body: list[str] = []
@@ -234,6 +235,9 @@ def _one_line(framed: str, command: str) -> str:
             continue
         body.append(line)
     message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
+    if "Perhaps you meant" in text or "Arguments similar to" in text:
+        flags = re.findall(r"^\W? {4,5}(--[\w-]+)", text, flags=re.MULTILINE)  # What explains them stands further right.
+        message += f"; did you mean {' or '.join(dict.fromkeys(flags))}?"
     return f"{message} ({launch_command(command, '--help')} explains every flag)"
 
 
