@@ -38,6 +38,7 @@ T = TypeVar("T")
 def train(arguments: Sequence[str], stop: threading.Event) -> None:
     """Train an agent; --resume continues an interrupted run."""
     config = parse_train(arguments)
+    announce_imports("torch")
     from studies.training import train as run_training
 
     result = run_training(config, stop)
@@ -93,6 +94,7 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
 def compare(arguments: Sequence[str], stop: threading.Event) -> None:
     """Train every task on every game with every seed; a rerun continues."""
     config = parse_compare(arguments)
+    announce_imports("torch", "ray")
     from actors.pool import StopRequested
     from studies.compare import compare as run_grid
 
@@ -147,6 +149,14 @@ COMMANDS: dict[str, Callable[[Sequence[str], threading.Event], None]] = {
 }
 
 
+def announce_imports(*modules: str) -> None:
+    """Says what is about to be imported, which takes seconds, unless it has been already."""
+    from studies.progress import tell
+
+    if missing := [name for name in modules if name not in sys.modules]:
+        tell(f"starting: importing {' and '.join(missing)}")
+
+
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
     """Command-line flags as a config; tyro's framed errors become one line."""
     complaint = io.StringIO()
@@ -174,6 +184,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     from envs.registry import check_game, check_trusted
 
     if config.run.resume:
+        announce_imports("torch")
         from learners.run_directory import RunDirectory
 
         started = RunDirectory.open(config.run_path).read_config()
@@ -211,15 +222,18 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
     config.check_complete()
     from envs.atari import atari_games
     from envs.game_sets import expand_games
-    from studies.grid import GRID_FILE
 
     games = expand_games(config.games)
-    with contextlib.suppress(OSError):
-        if (Path(config.out) / GRID_FILE).exists():
-            return config  # A grid that was begun with such settings continues with them.
-    check_tasks_use(changed_settings(config, defaults), config.tasks)
-    check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
-    check_games_use(changed_settings(config, defaults), games, atari_games())
+    chosen = changed_settings(config, defaults)
+    try:
+        check_tasks_use(chosen, config.tasks)
+        check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
+        check_games_use(chosen, games, atari_games())
+    except ConfigError:
+        from studies.grid import GRID_FILE
+
+        if not os.path.exists(Path(config.out) / GRID_FILE):  # A grid that was begun with such settings continues with them.
+            raise
     return config
 
 
@@ -242,11 +256,13 @@ def _one_line(framed: str, command: str) -> str:
 
 
 def print_evaluation(evaluation: dict[str, Any]) -> None:
+    from studies.progress import counted
+
     error = evaluation["standard_error"]
     print(
         evaluation["game"]
         + (f" ({evaluation['protocol']} protocol)" if evaluation["protocol"] else "")
-        + f", {evaluation['episodes']} games: mean {evaluation['mean']:.2f}"
+        + f", {counted(evaluation['episodes'], 'game')}: mean {evaluation['mean']:.2f}"
         + (f" +- {error:.2f}" if error is not None else "")
         + f", median {evaluation['median']:.2f}"
         + (f", human-normalised {evaluation['human_normalised']:.3f}" if evaluation["human_normalised"] is not None else "")

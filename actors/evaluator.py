@@ -87,10 +87,10 @@ def evaluate(
     episodes: int,
     seed: int,
     num_threads: int = 1,
-    on_step: Callable[[int], None] = lambda done: None,
+    on_step: Callable[[int, int], None] = lambda done, steps: None,
     greedy: bool = False,
 ) -> Evaluation:
-    """Plays `episodes` whole games; tells `on_step` how many are done.
+    """Plays `episodes` whole games; tells `on_step` how many are done, and in how many steps of all environments.
 
     Each environment is given its number of games beforehand: taking whichever games end first would favour short ones.
     """
@@ -101,14 +101,16 @@ def evaluate(
     scores: list[float] = []
     steps: list[int] = []
     played = np.zeros(num_envs, dtype=int)
+    total_steps = 0
     while len(scores) < episodes:
         _, step = player.step()
+        total_steps += num_envs
         for env, episode in zip(step.ended, step.episodes, strict=True):
             if played[env] < quota[env]:
                 played[env] += 1
                 scores.append(episode.score)
                 steps.append(episode.steps)
-        on_step(len(scores))
+        on_step(len(scores), total_steps)
     stream.close()
     return Evaluation(game, protocol, scores, steps, greedy)
 

@@ -19,7 +19,7 @@ from envs.registry import check_trusted, game_spec
 from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError
 from learners.files import explain
 from learners.run_directory import RunDirectory, RunError, provenance
-from studies.progress import Progress, tell
+from studies.progress import Progress, counted, tell
 
 
 def play_games(
@@ -34,10 +34,10 @@ def play_games(
     """Whole games, with progress, on so many cores; 0 for all."""
     cores = cores or available_cores()
     set_threads(acting_threads(min(episodes, MAX_ENVS), cores))
-    progress = Progress(f"evaluating {config.env.game}", episodes, unit="games")
+    progress = Progress(f"evaluating {config.env.game}", episodes, unit="game")
 
-    def watch(done: int) -> None:
-        progress.update(done)
+    def watch(done: int, steps: int) -> None:
+        progress.update(done, counted(steps, "step"))
         _heed(stop)
 
     try:

@@ -67,7 +67,7 @@ class Experiment:
         missing = [number for number in range(runs) if number not in data]
         if stop.is_set():
             raise StopRequested
-        progress = Progress(label, runs, runs - len(missing), unit="runs", window=math.inf)
+        progress = Progress(label, runs, runs - len(missing), unit="run", window=math.inf)
         try:
             chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
             for number, made in self._make(chunks, work, stop, given):

@@ -1,4 +1,4 @@
-"""Progress for people: a live line on a terminal, a plain line a minute anywhere else.
+"""Progress for people: a live line on a terminal, anywhere else a plain line now and then, at first more often.
 
 Nobody may be listening: a log on a full disk, a pipe to a process that is dead. That never stops the work.
 """
@@ -15,7 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+FIRST_SECONDS = (5.0, 15.0, 30.0, 60.0)
+"""When the first plain lines come, from the start."""
 PLAIN_SECONDS = 60.0
+"""Between two plain lines after that."""
 SPEED_WINDOW_SECONDS = 30.0
 
 
@@ -26,17 +29,27 @@ def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def next_line(elapsed: float) -> float:
+    """When the next plain line is due after one at `elapsed`, both in seconds from the start."""
+    return min([second for second in FIRST_SECONDS if second > elapsed] + [elapsed + PLAIN_SECONDS])
+
+
 def on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Progress:
-    """Counts `unit`s up to `total`, with speed over the last `window` seconds, time left and a remark."""
+    """Counts things, each a `unit`, up to `total`, with speed over the last `window` seconds, time left and a remark."""
 
-    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frames", window: float = SPEED_WINDOW_SECONDS):
+    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frame", window: float = SPEED_WINDOW_SECONDS):
         self._label, self._total, self._unit, self._window = label, total, unit, window
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), done)])
-        self._last_line = time.monotonic()
+        self._start = time.monotonic()
+        self._next_line = next_line(0.0)
         self._bar: RichProgress | None = None
         if on_terminal():
             self._bar = RichProgress(
@@ -54,8 +67,8 @@ class Progress:
             self._recent.popleft()
         if self._bar is not None:
             self._bar.update(self._row, completed=done, remark=self._describe(done, remark))
-        elif now - self._last_line >= PLAIN_SECONDS:
-            self._last_line = now
+        elif now - self._start >= self._next_line:
+            self._next_line = next_line(now - self._start)
             tell(f"{self._label}: {self._describe(done, remark)}, {self._time_left(done)} left")
 
     def close(self) -> None:
@@ -70,7 +83,7 @@ class Progress:
     def _describe(self, done: int, remark: str) -> str:
         speed = self._speed()
         rate = f"{speed:,.0f}/s" if speed >= 10 else f"{60 * speed:,.1f}/min"
-        text = f"{done:,} / {self._total:,} {self._unit}, {rate}"
+        text = f"{done:,} / {counted(self._total, self._unit)}, {rate}"
         return f"{text}, {remark}" if remark else text
 
     def _time_left(self, done: int) -> str:

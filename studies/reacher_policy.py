@@ -77,7 +77,7 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
     from stable_baselines3.common.noise import NormalActionNoise
 
     torch.set_num_threads(1)  # Networks this small are slower on more, far slower beside other work.
-    progress = Progress("training TD3", steps, unit="steps")
+    progress = Progress("training TD3", steps, unit="step")
 
     class Watch(BaseCallback):
         def _on_step(self) -> bool:

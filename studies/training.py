@@ -27,7 +27,7 @@ from agents.threads import set_threads
 from configs.errors import ConfigError
 from configs.shell import tensorboard_command
 from configs.train import TrainConfig
-from envs.registry import applied_protocol, built_in_game
+from envs.registry import applied_protocol, built_in_game, game_spec
 from envs.stream import GameError
 from learners.allocator import keep_freed_memory, release_freed_memory
 from learners.board import custom_charts, write_hparams
@@ -39,7 +39,7 @@ from learners.optimiser import annealed, warmed_up
 from learners.run_directory import RunDirectory, RunError, provenance
 from learners.run_lock import locked
 from studies.evaluation import play_games
-from studies.progress import Progress, tell
+from studies.progress import Progress, counted, tell
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +183,9 @@ def _change_length(config: TrainConfig, before: int, learner: Learner) -> None:
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) -> ActorPool:
     if config.actors.pool == "serial":
         return SerialPool(config)
+    game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
+    where = f"joining Ray at {config.actors.ray_address}" if config.actors.ray_address else "starting Ray"
+    tell(f"{where} with {counted(resources.num_actors, 'actor')}")
     from actors.ray_pool import RayPool  # Ray takes seconds to import, and serial runs do without it.
 
     return RayPool(config, resources, stop)

@@ -17,10 +17,12 @@ def make_agent(game, protocol="impala"):
 
 
 def test_exactly_the_games_asked_for_are_played_whole():
-    done = []
-    result = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=21, seed=0, on_step=done.append)
+    told = []
+    result = evaluate(make_agent(COUNTER), COUNTER, "impala", 21, seed=0, on_step=lambda *counts: told.append(counts))
+    done, steps = zip(*told, strict=True)
     assert len(result.scores) == len(result.steps) == 21
-    assert sorted(done) == done
+    assert list(done) == sorted(done)
+    assert list(steps) == [16 * (n + 1) for n in range(len(steps))]
     assert (done[0], done[-1]) == (0, 21)  # Asked at every step, so that a stop need not wait for the end of a game.
     for score, steps in zip(result.scores, result.steps, strict=True):
         assert score == steps * (steps + 1) / 2

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from studies import progress
-from studies.progress import PLAIN_SECONDS, Progress
+from studies.progress import PLAIN_SECONDS, Progress, counted
 
 
 @pytest.fixture
@@ -15,26 +15,34 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_where_there_is_no_terminal_a_plain_line_comes_once_a_minute(clock, capsys):
-    bar = Progress("catch", total=10_000, done=1000)
-    for second in range(1, int(PLAIN_SECONDS)):
+def test_where_there_is_no_terminal_plain_lines_come_at_first_more_often(clock, capsys):
+    bar = Progress("catch", total=100_000, done=1000)
+    times = []
+    for second in range(1, 200):
         clock.now = 1000.0 + second
         bar.update(1000 + 50 * second, "return 0.5")
-    assert capsys.readouterr().err == ""
-    clock.now = 1000.0 + PLAIN_SECONDS
-    bar.update(4000, "return 0.5")
-    assert capsys.readouterr().err == "catch: 4,000 / 10,000 frames, 50/s, return 0.5, 0:02:00 left\n"
-    clock.now += 1
-    bar.update(4050)
+        if line := capsys.readouterr().err:
+            times.append(second)
+            assert line.startswith(f"catch: {1000 + 50 * second:,} / 100,000 frames, 50/s, return 0.5, 0:")
+            assert line.count("\n") == 1
+    assert times == [5, 15, 30, 60, 120, 180]
     bar.close()
     assert capsys.readouterr().err == ""
 
 
 def test_slow_things_are_counted_by_the_minute(clock, capsys):
-    bar = Progress("evaluating pong", total=30, unit="games")
+    bar = Progress("evaluating pong", total=30, unit="game")
     clock.now += PLAIN_SECONDS
-    bar.update(0)
-    assert capsys.readouterr().err == "evaluating pong: 0 / 30 games, 0.0/min, unknown time left\n"
+    bar.update(0, "1,600 steps")
+    assert capsys.readouterr().err == "evaluating pong: 0 / 30 games, 0.0/min, 1,600 steps, unknown time left\n"
     clock.now += PLAIN_SECONDS
     bar.update(3)
     assert capsys.readouterr().err == "evaluating pong: 3 / 30 games, 3.0/min, 0:09:00 left\n"
+
+
+def test_one_thing_is_counted_as_one(clock, capsys):
+    bar = Progress("evaluating pong", total=1, unit="game")
+    clock.now += PLAIN_SECONDS
+    bar.update(0)
+    assert capsys.readouterr().err == "evaluating pong: 0 / 1 game, 0.0/min, unknown time left\n"
+    assert [counted(number, "game") for number in (0, 1, 2, 1000)] == ["0 games", "1 game", "2 games", "1,000 games"]
