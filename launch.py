@@ -26,6 +26,7 @@ from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
 from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
+from configs.installation import describe
 from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
 from configs.shell import launch_command, tensorboard_command
@@ -122,6 +123,8 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
 
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
     """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
+    if {"-h", "--help"} & set(arguments):
+        parse(ReproduceConfig, "reproduce", ["--help"])  # Without the imports of the studies, which take seconds.
     from actors.pool import StopRequested
     from studies.reproduce import STUDIES
 
@@ -155,6 +158,13 @@ def announce_imports(*modules: str) -> None:
 
     if missing := [name for name in modules if name not in sys.modules]:
         tell(f"starting: importing {' and '.join(missing)}")
+
+
+EXAMPLES = (
+    "train --game pong --task reverse_gvf --frames 10M --run-dir runs/pong",
+    "evaluate --run-dir runs/pong --episodes 100 --video",
+    "compare --games catch --tasks none gvf reverse_gvf --seeds 5 --frames 100k --out runs/catch",
+)
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
@@ -327,24 +337,37 @@ def nobody_reads() -> bool:
     return bool(poll.poll(0))
 
 
+def print_help() -> None:
+    print("usage: launch.py COMMAND [flags]\n\ncommands:")
+    for name, command in COMMANDS.items():
+        print(f"  {name:<12} {command.__doc__}")
+    print("\nexamples:")
+    for example in EXAMPLES:
+        print(f"  {launch_command(*example.split())}")
+    print(f"\n{launch_command('COMMAND', '--help')} explains every flag; --version says which version this is")
+
+
 def run_command(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     threading.excepthook = report_thread
     # Torch's threads would wait for each other by spinning, on cores that actors and other work need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: launch.py COMMAND [flags]\n\ncommands:")
-        for name, command in COMMANDS.items():
-            print(f"  {name:<12} {command.__doc__}")
-        print("\nlaunch.py COMMAND --help explains every flag")
+        print_help()
         return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(describe())
+        return 0
     if arguments[0] not in COMMANDS:
         print(f"launch.py: unknown command '{arguments[0]}'; there is {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     interrupt = Interrupt()
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
-    except expected_errors() as error:
+    except Exception as error:
+        # Most mistakes are of the first kind; to know the others takes seconds of imports.
+        if not isinstance(error, ConfigError) and not isinstance(error, expected_errors()):
+            raise
         print(f"launch.py: {printable(str(error))}", file=sys.stderr)
         return 2
     return 128 + interrupt.signal if interrupt.signal else 0
@@ -363,7 +386,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from learners.optimiser import NonFiniteError
     from learners.run_directory import RunError
 
-    return (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
+    return (GameError, RunError, CheckpointError, PoolError, NonFiniteError)
 
 
 if __name__ == "__main__":

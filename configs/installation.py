@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -33,6 +35,29 @@ def hindcast_version() -> str | None:
         return _project().get("version") or distribution(NAME).version
     except PackageNotFoundError:
         return None
+
+
+def describe() -> str:
+    """Name and version, and the commit if the code is in a checkout."""
+    text = f"{NAME} {hindcast_version() or '(not installed)'}"
+    return text if (known := commit()) is None else f"{text} (commit {known})"
+
+
+def commit() -> str | None:
+    """Of the checkout that the code is in; None for installed code, whatever repository it was installed into."""
+    if not in_checkout() or _git("rev-parse", "--show-toplevel") != str(ROOT):
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or None
+
+
+def _git(*arguments: str) -> str:
+    """What git prints in the directory of the code; nothing if it fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
 
 
 def installed_packages() -> list[Path]:

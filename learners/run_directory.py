@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from configs.installation import ROOT, hindcast_version, in_checkout
+from configs.installation import commit, hindcast_version
 from configs.train import TrainConfig
 from learners.checkpoint import CheckpointDirectory
 from learners.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
@@ -111,28 +110,11 @@ class RunDirectory:
 def provenance() -> dict[str, Any]:
     """What it takes to know where a number came from: the commit, the versions, the machine."""
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "versions": {"hindcast": hindcast_version(), "python": platform.python_version()}
         | {name: version(name) for name in PACKAGES},
         "machine": {"system": platform.platform(), "cpu": _cpu_name(), "cores": os.cpu_count()},
     }
-
-
-def _commit() -> str | None:
-    """Of the checkout that the code is in; None for installed code, whatever repository it was installed into."""
-    if not in_checkout() or _git("rev-parse", "--show-toplevel") != str(ROOT):
-        return None
-    return _git("describe", "--always", "--dirty", "--abbrev=40") or None
-
-
-def _git(*arguments: str) -> str:
-    """What git prints in the directory of the code; nothing if it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
 
 
 def _cpu_name() -> str:

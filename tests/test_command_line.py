@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import launch
 from envs.grid_games import GRIDS
 from learners.learner import Learner
+from learners.run_directory import provenance
 from tests.running import ROOT, TINY, interrupted
 from tests.trial_files import make_grid, write_trial
 
@@ -34,7 +36,7 @@ def mistake(capsys, *arguments):
     assert launch.main(list(map(str, arguments))) == 2
     captured = capsys.readouterr()
     lines = captured.err.splitlines(keepends=True)
-    if lines[0].startswith("joining Ray"):
+    if lines[0].startswith(("starting", "joining Ray")):
         del lines[0]
     assert len(lines) == 1
     assert lines[0].startswith("launch.py: ")
@@ -439,6 +441,44 @@ def test_frames_as_people_write_them(tmp_path, text, frames):
     assert (run.frames, run.log_frames, run.picture_frames) == (frames, frames, frames)
     grid = launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *flags])
     assert (grid.frames, grid.log_frames) == (frames, frames)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in launch.COMMANDS)])
+def test_help_and_version_import_nothing_slow(arguments):
+    code = f"""
+import sys
+import launch
+try:
+    code = launch.main({arguments})
+except SystemExit as exit:
+    code = exit.code
+slow = {{"torch", "ray", "gymnasium", "ale_py", "numpy", "matplotlib"}} & set(sys.modules)
+print(*slow, file=sys.stderr)
+sys.exit(code or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "\n")
+    assert ("hindcast 0.1.0" if arguments == ["--version"] else "usage: launch.py") in done.stdout
+
+
+def test_the_version_and_its_commit(capsys, monkeypatch, tmp_path):
+    assert launch.main(["--version"]) == 0
+    commit = provenance()["commit"]
+    assert capsys.readouterr().out == f"hindcast {metadata.version('hindcast')} (commit {commit})\n"
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", commit)
+    monkeypatch.setattr("configs.installation.in_checkout", lambda: False)
+    assert launch.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hindcast {metadata.version('hindcast')}\n"
+
+
+def test_the_examples_of_the_help_can_be_parsed(capsys):
+    parsers = {"train": launch.parse_train, "compare": launch.parse_compare}
+    assert launch.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for example in launch.EXAMPLES:
+        assert launch.launch_command(*example.split()) in text
+        command, *flags = example.split()
+        parsers.get(command, lambda flags, name=command: launch.parse(launch.EvaluateConfig, name, flags))(flags)
 
 
 def test_every_flag_of_training_is_explained(capsys):

@@ -160,11 +160,11 @@ def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_pa
 
 def test_a_resumed_run_remembers_what_began_it(make_config, never, monkeypatch):
     config = make_config(frames=40)
-    monkeypatch.setattr("learners.run_directory._commit", lambda: "first")
+    monkeypatch.setattr("learners.run_directory.commit", lambda: "first")
     train(config, never)
     began = json.loads((config.run_path / "config.json").read_text())
     for commit, frames in (("second", 80), ("third", 120)):
-        monkeypatch.setattr("learners.run_directory._commit", lambda commit=commit: commit)
+        monkeypatch.setattr("learners.run_directory.commit", lambda commit=commit: commit)
         train(config.with_run(resume=True, frames=frames), never)
     record = json.loads((config.run_path / "config.json").read_text())
     for name in ("commit", "versions", "machine"):
