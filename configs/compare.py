@@ -18,6 +18,7 @@ from configs.train import (
     TaskConfig,
     TaskName,
     TrainConfig,
+    without_execution,
 )
 
 
@@ -103,16 +104,12 @@ class CompareConfig:
 
     def identity(self) -> dict[str, Any]:
         """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
-        values = asdict(self)
-        values["pool"] = self.pool
-        for name in (*_EXECUTION, "games"):
-            del values[name]
-        for name in ("device", "learner_threads", "compile"):
-            del values["learner"][name]
-        return values | {"tasks": list(self.tasks)}
+        values = {name: value for name, value in without_execution(asdict(self)).items() if name not in _EXECUTION}
+        return values | {"games": list(self.games), "tasks": list(self.tasks), "pool": self.pool}
 
 
-_EXECUTION = ("out", "dry_run", "cores_per_trial", "attempts", "ray_address", "checkpoint_minutes", "keep_checkpoints")
+_EXECUTION = ("out", "dry_run", "cores_per_trial", "attempts")
+"""Settings of how and where a grid is executed, beside those of its trials."""
 
 COMPARE_PRESETS: dict[str, CompareConfig] = {
     "default": CompareConfig(),

@@ -34,7 +34,10 @@ SETTINGS_OF_TASKS: dict[str, tuple[TaskName, ...]] = {
         QUESTION_TASKS,
     ),
     **dict.fromkeys(
-        ("meta_interval", "meta_gradient", "meta_cosine", "meta_optimiser", "meta_learning_rate", "meta_memory_gb"),
+        (
+            "meta_interval", "meta_period", "meta_gradient", "meta_cosine", "meta_optimiser", "meta_learning_rate",
+            "meta_memory_gb",
+        ),
         META_LEARNED,
     ),
 }  # fmt: skip
@@ -277,12 +280,41 @@ _POSITIVE = {
     "checkpoint_minutes", "keep_checkpoints", "rmsprop_eps", "num_questions", "meta_interval", "meta_learning_rate",
     "actor_timeout",
 }  # fmt: skip
-_RESUMABLE = {
-    "frames", "run_dir", "resume", "log_frames", "picture_frames", "checkpoint_minutes", "keep_checkpoints", "eval_episodes",
-    "num_actors", "envs_per_actor", "in_flight", "pin_actors", "actor_timeout", "ray_address", "device", "learner_threads",
-    "compile", "meta_memory_gb", "meta_cosine",
-}  # fmt: skip
-"""What may change when a run is resumed: none of it alters what is learnt, except for the length of the run itself."""
+EXECUTION = frozenset({
+    "run_dir", "resume", "picture_frames", "checkpoint_minutes", "keep_checkpoints", "num_actors", "envs_per_actor",
+    "in_flight", "pin_actors", "actor_timeout", "ray_address", "device", "learner_threads", "compile", "meta_memory_gb",
+    "meta_cosine",
+})  # fmt: skip
+"""Settings of how and where a run is executed. Every other one alters what is learnt, or what is recorded of it."""
+MEASUREMENT = frozenset({"log_frames", "eval_episodes"})
+"""Settings of what is recorded of the learning."""
+_RESUMABLE = EXECUTION | MEASUREMENT | {"frames"}
+"""What may change when a run is resumed: nothing that alters what is learnt, except for the length of the run itself."""
+_IDENTITY = frozenset({"preset", "task", "game", "protocol", "seed"})
+"""What a trial is called by; a preset is no more than the settings it stands for."""
+
+
+def concerns(setting: str, task: str) -> bool:
+    """Whether a setting makes any difference to what is learnt with a task.
+
+    Stopping the main gradient does so even with `none`: nothing trains the torso then, which is a control, not a task.
+    """
+    return setting not in SETTINGS_OF_TASKS or setting == "stop_main_gradient" or task in SETTINGS_OF_TASKS[setting]
+
+
+def learning_settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings, by name, that alter what is learnt by the config's task, without game, protocol, task and seed."""
+    values = {path[-1]: value for path, value in _flatten(config.to_dict())}
+    ignored = EXECUTION | MEASUREMENT | _IDENTITY
+    return {name: value for name, value in values.items() if name not in ignored and concerns(name, config.task)}
+
+
+def without_execution(values: dict[str, Any]) -> dict[str, Any]:
+    """A table of settings, nested or not, without those of `EXECUTION`."""
+    kept = {name: value for name, value in values.items() if name not in EXECUTION}
+    return {name: without_execution(value) if isinstance(value, dict) else value for name, value in kept.items()}
+
+
 _FRACTION = {"discount", "rmsprop_decay", "pixel_control_discount"}
 _CLOSED_FRACTION = {"trace_lambda", "answer_lambda"}
 _AT_MOST = {

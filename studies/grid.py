@@ -12,7 +12,7 @@ from typing import Any
 
 from configs.compare import CompareConfig
 from configs.errors import ConfigError
-from configs.train import TrainConfig
+from configs.train import TrainConfig, without_execution
 from envs.game_sets import expand_games
 from learners.checkpoint import CheckpointError
 from learners.files import explain, parse_json, read_bounded
@@ -111,6 +111,8 @@ class Grid:
             if not (self.out / GRID_FILE).is_file():
                 raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
         recorded = read_json(self.out / GRID_FILE).get("grid")
+        if isinstance(recorded, dict):
+            recorded = without_execution(recorded)  # An earlier version may have written more of them.
         if recorded != self.identity():
             raise RunError(f"{self.out} holds another grid ({_difference(recorded, self.identity())}); choose another --out")
         return {trial.name: trial.state() for trial in self.trials}

@@ -4,7 +4,17 @@ import pytest
 
 from agents.tasks import TASKS, AuxiliaryTask
 from configs.errors import ConfigError
-from configs.train import PRESETS, SETTINGS_OF_TASKS, TaskConfig, TrainConfig
+from configs.train import (
+    EXECUTION,
+    MEASUREMENT,
+    PRESETS,
+    SETTINGS_OF_TASKS,
+    TaskConfig,
+    TrainConfig,
+    concerns,
+    learning_settings,
+    without_execution,
+)
 from envs.registry import game_spec
 from learners.learner import Learner
 
@@ -63,6 +73,9 @@ class Watched:
         self.settings, self.read = settings, set()
 
     def __getattr__(self, name):
+        derived = getattr(type(self.settings), name, None)
+        if isinstance(derived, property):
+            return derived.fget(self)
         self.read.add(name)
         return getattr(self.settings, name)
 
@@ -83,3 +96,37 @@ def test_a_task_reads_the_settings_that_are_said_to_be_its_own(make_config, task
 def test_tasks_that_draw_pictures_are_those_that_picture_frames_is_for(task):
     draws = TASKS[task].pictures is not AuxiliaryTask.pictures
     assert (task in SETTINGS_OF_TASKS["picture_frames"]) == draws
+
+
+def test_what_does_not_alter_the_learning_is_a_setting_and_may_change_on_resume(make_config):
+    config = make_config()
+    groups = [group for group in config.to_dict().values() if isinstance(group, dict)]
+    settings = {name for group in groups for name in group}
+    assert settings > EXECUTION | MEASUREMENT
+    assert not EXECUTION & MEASUREMENT
+    assert not (EXECUTION | MEASUREMENT) & set(learning_settings(config))
+    make_config(meta_memory_gb=1.0, meta_cosine=True, eval_episodes=3, compile=True).check_resumes(config)
+
+
+def test_a_setting_alters_the_learning_of_the_tasks_that_read_it(make_config):
+    assert concerns("learning_rate", "none")
+    assert concerns("stop_main_gradient", "none")
+    assert not concerns("answer_weight", "none")
+    assert concerns("answer_weight", "random_gvf")
+    assert not concerns("meta_learning_rate", "random_gvf")
+    assert concerns("meta_learning_rate", "reverse_gvf")
+    assert not concerns("pixel_control_weight", "reward_prediction")
+    plain, asking = (learning_settings(make_config(task=task)) for task in ("none", "reverse_gvf"))
+    assert set(asking) - set(plain) == {
+        "num_questions", "question_input", "question_torso", "standard_cumulants", "unit_answers", "answer_lambda",
+        "answer_weight", "meta_interval", "meta_period", "meta_gradient", "meta_optimiser", "meta_learning_rate",
+    }  # fmt: skip
+    assert {"frames", "learning_rate", "torso", "pool", "stop_main_gradient"} <= set(plain)
+    assert not {"game", "protocol", "seed", "task", "preset"} & set(plain)
+
+
+def test_tables_without_settings_of_execution():
+    assert without_execution({"frames": 1, "device": "cpu", "learner": {"compile": True, "unroll": 5}}) == {
+        "frames": 1,
+        "learner": {"unroll": 5},
+    }

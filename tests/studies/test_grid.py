@@ -9,7 +9,7 @@ from rich.console import Console
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
-from configs.train import PRESETS
+from configs.train import PRESETS, LearnerConfig, TaskConfig
 from envs.atari import published_scores
 from envs.game_sets import GAME_SETS, expand_games
 from envs.stream import GameError
@@ -90,11 +90,26 @@ def test_another_grid_is_refused(tmp_path, change, difference):
     assert difference in str(error.value)
 
 
-def test_how_a_grid_is_run_may_change(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempts": 9, "checkpoint_minutes": 1, "ray_address": "somewhere:1"},
+        {"auxiliary": TaskConfig(meta_memory_gb=1.0, meta_cosine=True)},
+        {"learner": LearnerConfig(device="cpu", learner_threads=1)},
+    ],
+)
+def test_how_a_grid_is_run_may_change(tmp_path, change):
     make_grid(tmp_path / "g")
-    config = CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(tmp_path / "g"),
-                           attempts=9, checkpoint_minutes=1, ray_address="somewhere:1")  # fmt: skip
-    assert set(Grid(config).states().values()) == {TrialState.NEW}
+    ours = {"games": ("catch",), "tasks": ("none", "reverse_gvf"), "seeds": 2, "frames": FRAMES, "out": str(tmp_path / "g")}
+    assert set(Grid(CompareConfig(**ours | change)).states().values()) == {TrialState.NEW}
+
+
+def test_a_grid_file_that_also_records_how_it_was_run_is_still_this_grids(tmp_path):
+    grid = make_grid(tmp_path / "g")
+    record = read_json(grid.out / "grid.json")
+    record["grid"]["auxiliary"]["meta_memory_gb"] = 4.0
+    (grid.out / "grid.json").write_text(json.dumps(record))
+    assert set(grid.states().values()) == {TrialState.NEW}
 
 
 @pytest.mark.parametrize(
