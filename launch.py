@@ -34,6 +34,8 @@ from configs.train import PRESETS, TrainConfig
 from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
 
 T = TypeVar("T")
+MAX_PROBLEMS = 20
+"""Lines about the trials of a report that the terminal shows."""
 
 
 def train(arguments: Sequence[str], stop: threading.Event) -> None:
@@ -116,9 +118,13 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
     config.check_complete()
     from studies.report import make_report
 
-    page, summary = make_report(config)
-    print("\n".join(summary))
-    print(f"page: {page}")
+    made = make_report(config)
+    for problem in made.problems[:MAX_PROBLEMS]:
+        print(f"launch.py: {printable(problem)}", file=sys.stderr)
+    if len(made.problems) > MAX_PROBLEMS:
+        print(f"launch.py: {len(made.problems) - MAX_PROBLEMS} more problems are listed on the page", file=sys.stderr)
+    print("\n".join(map(printable, made.summary)))
+    print(f"page: {made.page}")
 
 
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:

@@ -9,7 +9,6 @@ import tyro
 
 from configs.errors import ConfigError
 from configs.shell import launch_command
-from configs.train import TaskName
 
 
 @dataclass(frozen=True)
@@ -20,8 +19,9 @@ class ReportConfig:
     """Grids made by `launch.py compare`, or directories of runs, or runs."""
     out: str = ""
     """Where the report is written; by default into the first directory."""
-    task: TaskName | None = None
-    """The task that the others are compared with; by default reverse_gvf if it is there, else the last but `none`."""
+    task: str | None = None
+    """The task that the others are compared with; by default reverse_gvf if it is there, else the last but `none`. Or one
+    agent as the report names it, such as "gvf (learning_rate 3e-4)", which is then compared with every other."""
 
     def check_complete(self) -> None:
         if not self.directories:

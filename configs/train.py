@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -307,6 +308,18 @@ def learning_settings(config: TrainConfig) -> dict[str, Any]:
     values = {path[-1]: value for path, value in _flatten(config.to_dict())}
     ignored = EXECUTION | MEASUREMENT | _IDENTITY
     return {name: value for name, value in values.items() if name not in ignored and concerns(name, config.task)}
+
+
+def setting_text(value: Any) -> str:
+    """A setting's value as one would type it, and short: 3e-4, 0.1, 10_000_000, true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:_}"
+    if isinstance(value, float):
+        digits, exponent = f"{Decimal(repr(value)).normalize():e}".split("e")
+        return min(repr(value).removesuffix(".0"), f"{digits}e{int(exponent)}", key=len)
+    return str(value)
 
 
 def without_execution(values: dict[str, Any]) -> dict[str, Any]:

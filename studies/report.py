@@ -7,11 +7,9 @@ import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple
 
-from configs.errors import ConfigError
 from configs.report import ReportConfig
-from configs.train import TaskName
 from learners.checkpoint import write_atomically
 from learners.run_directory import RunError
 from studies.report_numbers import Numbers, as_json, compute, rounded, trial_row
@@ -20,13 +18,18 @@ from studies.report_pictures import draw_all
 from studies.trial_records import Collection, collect
 
 
-def make_report(config: ReportConfig) -> tuple[Path, list[str]]:
-    """Writes report.html, report_*.png, report.json and report_*.csv; returns the page's path and its summary."""
+class Report(NamedTuple):
+    page: Path
+    summary: list[str]
+    problems: list[str]
+    """What could not be read, was left out or should not be compared."""
+
+
+def make_report(config: ReportConfig) -> Report:
+    """Writes report.html, report_*.png, report.json and report_*.csv."""
     directories = [Path(directory) for directory in config.directories]
     collection = collect(directories)
-    if config.task is not None and all(trial.task != config.task for trial in collection.trials):
-        raise ConfigError(f"--task {config.task} has no trial here")
-    numbers = compute(collection, config.task, get_args(TaskName))
+    numbers = compute(collection, config.task)
     pictures = draw_all(numbers, collection)
     files = {
         "report.html": page(numbers, collection, pictures).encode(),
@@ -46,12 +49,12 @@ def make_report(config: ReportConfig) -> tuple[Path, list[str]]:
             write_atomically(out / name, data)
     except OSError as error:
         raise RunError(f"cannot write to {out}: {error.strerror}") from None
-    return out / "report.html", summary_lines(numbers)
+    return Report(out / "report.html", summary_lines(numbers), collection.problems)
 
 
 def _score_rows(numbers: Numbers) -> Iterable[dict[str, Any]]:
     for cell in numbers.cells:
-        row: dict[str, Any] = {"game": cell.game, "task": cell.task, "finished": cell.finished}
+        row: dict[str, Any] = {"game": cell.game, "agent": cell.agent, "finished": cell.finished}
         for name, estimate in (("score", cell.score), ("area", cell.area)):
             row |= {f"{name}_{part}": getattr(estimate, part) if estimate else None for part in ("value", "low", "high")}
         yield rounded(row | {"minutes": cell.minutes, "frames_per_second": cell.frames_per_second})
@@ -60,7 +63,7 @@ def _score_rows(numbers: Numbers) -> Iterable[dict[str, Any]]:
 def _curve_rows(collection: Collection) -> Iterable[dict[str, Any]]:
     for trial in collection.trials:
         for frame, score in zip(*trial.curve, strict=True):
-            row = {"game": trial.game, "task": trial.task, "seed": trial.seed}
+            row = {"game": trial.game_label, "agent": trial.agent.label, "seed": trial.seed}
             yield row | {"frame": int(frame), "return": rounded(float(score))}
 
 

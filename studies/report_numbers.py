@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from configs.train import TaskName
+from configs.errors import ConfigError
 from envs.atari import published_scores
 from studies.comparison_statistics import (
     Estimate,
@@ -22,6 +23,7 @@ from studies.comparison_statistics import (
     pooled_interquartile_mean,
 )
 from studies.statistics import Array
+from studies.trial_groups import Agent, in_order
 from studies.trial_records import Collection, TrialRecord
 from studies.verdicts import Verdict, judge_game, judge_games
 
@@ -29,11 +31,12 @@ PROFILE_POINTS = 81
 
 
 @dataclass(frozen=True)
-class GameTask:
-    """One task on one game."""
+class GameAgent:
+    """One agent on one game."""
 
     game: str
-    task: TaskName
+    agent: str
+    task: str
     finished: int
     score: Estimate | None
     area: Estimate | None
@@ -45,9 +48,10 @@ class GameTask:
 
 @dataclass(frozen=True)
 class Pair:
-    """The chosen task against another one."""
+    """An agent of the chosen task against another one."""
 
-    other: TaskName
+    agent: str
+    other: str
     improvements: dict[str, Improvement]
     """By game, where both have finished trials."""
     games: dict[str, Verdict]
@@ -63,72 +67,120 @@ class Profile:
 
 @dataclass(frozen=True)
 class Numbers:
-    task: TaskName
-    tasks: list[TaskName]
+    """Games and agents go by their labels."""
+
+    task: str
+    """The chosen task, or the one chosen agent."""
+    agents: list[Agent]
     games: list[str]
-    cells: list[GameTask]
+    cells: list[GameAgent]
     pairs: list[Pair]
     human_games: list[str]
-    """Games with a published human score and finished trials of every task: the others would make the tasks unlike."""
-    human_iqm: dict[TaskName, Estimate]
+    """Games with a published human score and finished trials of every agent: the others would make the agents unlike."""
+    human_note: str
+    """Which games these are, or why there is no number over them."""
+    human_iqm: dict[str, Estimate]
     thresholds: Array
-    profiles: dict[TaskName, Profile]
+    profiles: dict[str, Profile]
 
 
-def compute(collection: Collection, task: TaskName | None, order: tuple[TaskName, ...]) -> Numbers:
-    """`order` is the one in which tasks are shown."""
+def compute(collection: Collection, chosen: str | None) -> Numbers:
+    """The numbers of a report on the chosen task or agent; raises ConfigError if there is none of that name."""
     trials = collection.trials
-    tasks = sorted({trial.task for trial in trials}, key=order.index)
-    games = sorted({trial.game for trial in trials})
-    chosen = task or _default_task(tasks)
+    agents = in_order(trial.agent for trial in trials)
+    games = sorted({trial.game_label for trial in trials})
+    chosen = chosen or _default_task([agent.task for agent in agents])
 
-    def values(game: str, task: TaskName, of: Callable[[TrialRecord], float | None] = lambda t: t.score) -> Array:
-        found = (of(t) for t in trials if t.game == game and t.task == task and t.finished)
+    def values(game: str, agent: Agent, of: Callable[[TrialRecord], float | None] = lambda t: t.score) -> Array:
+        found = (of(t) for t in trials if t.game_label == game and t.agent == agent and t.finished)
         return np.array([value for value in found if value is not None], dtype=float)
 
+    present = {(trial.game_label, trial.agent) for trial in trials}
     cells = [
-        GameTask(
+        GameAgent(
             game,
-            name,
-            len(values(game, name)),
-            _mean(values(game, name)),
-            _mean(values(game, name, lambda t: t.area)),
-            _plain_mean(values(game, name, lambda t: t.wall_seconds), 1 / 60),
-            _plain_mean(values(game, name, lambda t: t.frames_per_second)),
+            agent.label,
+            agent.task,
+            len(values(game, agent)),
+            _mean(values(game, agent)),
+            _mean(values(game, agent, lambda t: t.area)),
+            _plain_mean(values(game, agent, lambda t: t.wall_seconds), 1 / 60),
+            _plain_mean(values(game, agent, lambda t: t.frames_per_second)),
         )
         for game in games
-        for name in tasks
+        for agent in agents
+        if (game, agent) in present
     ]
+    protocols = {trial.game_label: trial.protocol for trial in trials}
     pairs = []
-    for other in (name for name in tasks if name != chosen):
-        both = [game for game in games if len(values(game, chosen)) and len(values(game, other))]
+    for agent, other in compared(agents, chosen):
+        shared = [game for game in games if {(game, agent), (game, other)} <= present]
+        both = [game for game in shared if len(values(game, agent)) and len(values(game, other))]
+        mixed = _mixed(protocols[game] for game in both)
+        if not shared:
+            continue
         pairs.append(
             Pair(
-                other,
-                {game: improvement(values(game, chosen), values(game, other)) for game in both},
-                {game: judge_game(values(game, chosen), values(game, other)) for game in games},
-                judge_games([values(game, chosen) for game in both], [values(game, other) for game in both]),
+                agent.label,
+                other.label,
+                {game: improvement(values(game, agent), values(game, other)) for game in both},
+                {game: judge_game(values(game, agent), values(game, other)) for game in shared},
+                Verdict("not pooled", mixed, None, None)
+                if mixed
+                else judge_games([values(game, agent) for game in both], [values(game, other) for game in both]),
             )
         )
-    human_games = [g for g in games if g in published_scores() and all(len(values(g, name)) for name in tasks)]
-    human: dict[TaskName, Scores] = (
-        {name: [values(game, name, lambda t: t.human_normalised) for game in human_games] for name in tasks}
-        if human_games
+    known = {trial.game_label for trial in trials if trial.game in published_scores()}
+    human_games = [game for game in games if game in known and all(len(values(game, agent)) for agent in agents)]
+    mixed = _mixed(protocols[game] for game in human_games)
+    note = _human_note(human_games, games, mixed)
+    human: dict[str, Scores] = (
+        {agent.label: [values(game, agent, lambda t: t.human_normalised) for game in human_games] for agent in agents}
+        if human_games and not mixed
         else {}
     )
     top = max((float(game.max()) for scores in human.values() for game in scores), default=1.0)
     thresholds = np.linspace(0, max(0.1, top), PROFILE_POINTS)
     return Numbers(
         task=chosen,
-        tasks=tasks,
+        agents=agents,
         games=games,
         cells=cells,
         pairs=pairs,
-        human_games=human_games,
+        human_games=human_games if human else [],
+        human_note=note,
         human_iqm={name: estimate(pooled_interquartile_mean, scores) for name, scores in human.items()},
         thresholds=thresholds,
         profiles={name: Profile(*performance_profile(scores, thresholds)) for name, scores in human.items()},
     )
+
+
+def compared(agents: Sequence[Agent], chosen: str) -> list[tuple[Agent, Agent]]:
+    """The pairs of agents that a report on a task or an agent compares.
+
+    Each agent of the task meets those of every other task that have the same settings, or all of them if none has. Where there
+    is no other task the first agent meets the rest. An agent that was chosen by its label meets every other.
+    """
+    one = [agent for agent in agents if agent.label == chosen and agent.settings]
+    ours = one or [agent for agent in agents if agent.task == chosen]
+    if not ours:
+        names = list(dict.fromkeys([*(agent.task for agent in agents), *(agent.label for agent in agents)]))
+        near = difflib.get_close_matches(chosen, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
+        raise ConfigError(f"--task {chosen} has no trial here; {hint}")
+    others = in_groups([agent for agent in agents if agent.task != ours[0].task])
+    if one or not others:
+        return [(ours[0], agent) for agent in agents if agent != ours[0]]
+    pairs = []
+    for agent in ours:
+        for group in others:
+            pairs += [(agent, other) for other in [o for o in group if agent.matches(o)] or group]
+    return pairs
+
+
+def in_groups(agents: Sequence[Agent]) -> list[list[Agent]]:
+    """Agents by their task."""
+    return [[agent for agent in agents if agent.task == task] for task in dict.fromkeys(agent.task for agent in agents)]
 
 
 def as_json(numbers: Numbers, collection: Collection) -> dict[str, Any]:
@@ -136,12 +188,13 @@ def as_json(numbers: Numbers, collection: Collection) -> dict[str, Any]:
     return rounded(
         {
             "task": numbers.task,
-            "tasks": numbers.tasks,
+            "agents": [{"label": a.label, "task": a.task, "settings": dict(a.settings)} for a in numbers.agents],
             "games": numbers.games,
             "scores": [asdict(cell) for cell in numbers.cells],
             "comparisons": [asdict(pair) for pair in numbers.pairs],
             "human_normalised": {
                 "games": numbers.human_games,
+                "note": numbers.human_note,
                 "interquartile_mean": {name: asdict(value) for name, value in numbers.human_iqm.items()},
                 "thresholds": numbers.thresholds.tolist() if numbers.profiles else [],
                 "profiles": {
@@ -163,6 +216,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         "trial": trial.name,
         "game": trial.game,
         "task": trial.task,
+        "agent": trial.agent.label,
         "seed": trial.seed,
         "protocol": trial.protocol,
         "state": "finished" if trial.finished else "unfinished",
@@ -188,10 +242,28 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def _default_task(tasks: list[TaskName]) -> TaskName:
+def _default_task(tasks: list[str]) -> str:
     if "reverse_gvf" in tasks:
         return "reverse_gvf"
     return next((name for name in reversed(tasks) if name != "none"), tasks[0])
+
+
+def _mixed(protocols: Iterable[str | None]) -> str:
+    """Why there is no number over games of these protocols, if so; games without one go with any."""
+    found = sorted({protocol for protocol in protocols if protocol is not None})
+    return f"trials of different protocols ({', '.join(found)}) are not pooled" if len(found) > 1 else ""
+
+
+def _human_note(human_games: list[str], games: list[str], mixed: str) -> str:
+    if mixed:
+        return f"No number over games: {mixed}. Make a report of the trials of each protocol."
+    if not human_games:
+        return "No game has both a published human score and finished trials of every agent."
+    left_out = ", ".join(game for game in games if game not in human_games)
+    note = f"Over {', '.join(human_games)}."
+    return note + (
+        f" Left out, for want of a human score or of finished trials of every agent: {left_out}." if left_out else ""
+    )
 
 
 def _mean(values: Array) -> Estimate | None:

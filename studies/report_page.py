@@ -11,6 +11,7 @@ from html import escape
 from studies.comparison_statistics import SHUFFLES, SIGNIFICANCE, Estimate
 from studies.report_numbers import Numbers, Pair
 from studies.statistics import LEVEL, RESAMPLES
+from studies.trial_groups import settings_by_game
 from studies.trial_records import Collection
 from studies.verdicts import Verdict, figure
 
@@ -25,6 +26,8 @@ p, li { max-width: 46rem; overflow-wrap: anywhere; }
 .lead { font-size: 1.1rem; }
 .soft, figcaption, caption { color: var(--soft); font-size: 0.9rem; }
 .summary { background: var(--wash); border-left: 4px solid #d55e00; padding: 0.8rem 1.1rem; border-radius: 0 6px 6px 0; }
+.problems { border-left: 4px solid var(--bad); padding: 0.1rem 1.1rem; margin: 1rem 0; font-size: 0.9rem; }
+.problems ul { margin: 0; padding-left: 1.2rem; }
 .summary ul { margin: 0; padding-left: 1.2rem; }
 .summary li { margin: 0.2rem 0; }
 .scroll { overflow-x: auto; }
@@ -47,9 +50,11 @@ pre { background: var(--wash); padding: 0.7rem 0.9rem; border-radius: 6px; overf
 }
 """
 
+MAX_PROBLEMS = 10
+"""Shown before the numbers; all are at the end."""
 CAPTIONS = {
     "curves": "Mean return of the last 100 games over environment frames. Bands: 95% bootstrap intervals over seeds.",
-    "improvement": "The paper's figure 4. Black: 95% bootstrap intervals over the seeds of both tasks. A question mark stands"
+    "improvement": "The paper's figure 4. Black: 95% bootstrap intervals over the seeds of both agents. A question mark stands"
     " where there is no interval (one seed, or a baseline that may be 0, where a ratio means little).",
     "probability": "Ties count half; one half (dashed) is no difference. 95% stratified bootstrap intervals.",
     "human_normalised": "0 is random play, 1 a human tester. Interquartile mean over all seeds and games, with 95% stratified"
@@ -79,10 +84,13 @@ def page(numbers: Numbers, collection: Collection, pictures: dict[str, bytes]) -
 
 
 def summary_lines(numbers: Numbers) -> list[str]:
-    """One sentence for each other task."""
+    """One sentence for each comparison."""
     if not numbers.pairs:
+        if len(numbers.agents) > 1:
+            return [f"Nothing to compare: no game has trials of {numbers.task} and of another agent."]
         return [f"There is only one task, {numbers.task}: nothing to compare."]
-    return [f"Against {pair.other}: {_count(pair)}." for pair in numbers.pairs]
+    several = len({pair.agent for pair in numbers.pairs}) > 1
+    return [f"{pair.agent + ' against' if several else 'Against'} {pair.other}: {_count(pair)}." for pair in numbers.pairs]
 
 
 def _count(pair: Pair) -> str:
@@ -100,24 +108,33 @@ def _summary(numbers: Numbers, collection: Collection) -> str:
     notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished grid and will change."]
     if collection.failed:
         notes.append(f"{_counted(len(collection.failed), 'trial')} failed: see the end of the page.")
-    if collection.problems:
-        notes.append(f"{_counted(len(collection.problems), 'thing')} to be looked at, at the end of the page.")
     lines = "".join(f"<li>{escape(line)}</li>" for line in summary_lines(numbers))
     games = ", ".join(numbers.games)
     return (
         f"<h1>Does {escape(numbers.task)} help?</h1>"
         f'<p class="lead">{_counted(len(numbers.games), "game")} ({escape(games)}),'
-        f" {_counted(len(numbers.tasks), 'task')}. {escape(' '.join(notes))}</p>"
-        f'<div class="summary"><ul>{lines}</ul></div>'
+        f" {_counted(len(numbers.agents), 'agent')}. {escape(' '.join(notes))}</p>"
+        + _problems(collection.problems)
+        + f'<div class="summary"><ul>{lines}</ul></div>'
     )
+
+
+def _problems(problems: list[str]) -> str:
+    """What a reader must know before the numbers."""
+    if not problems:
+        return ""
+    more = len(problems) - MAX_PROBLEMS
+    lines = [*problems[:MAX_PROBLEMS], *([f"{more} more at the end of the page"] if more > 0 else [])]
+    return f'<div class="problems"><p>To be looked at:</p>{_list(lines)}</div>'
 
 
 def _verdicts(numbers: Numbers) -> str:
     rows = []
     for pair in numbers.pairs:
-        rows += [_verdict_row(pair.other, game, verdict) for game, verdict in pair.games.items()]
+        name = f"{pair.agent} against {pair.other}"
+        rows += [_verdict_row(name, game, verdict) for game, verdict in pair.games.items()]
         if len(pair.games) > 1:
-            rows.append(_verdict_row(pair.other, "all: probability of improvement", pair.overall))
+            rows.append(_verdict_row(name, "all: probability of improvement", pair.overall))
     if not rows:
         return ""
     explanation = (
@@ -126,25 +143,25 @@ def _verdicts(numbers: Numbers) -> str:
         " without any real difference about one will claim one."
     )
     return (
-        f"<h2>Verdicts</h2><p>{escape(numbers.task)} against each other task, by final score.</p>"
-        + _table(["against", "game", "verdict", "difference", "chance"], rows, numeric=(3, 4))
+        f"<h2>Verdicts</h2><p>{escape(numbers.task)} against each other agent, by final score.</p>"
+        + _table(["agents", "game", "verdict", "difference", "chance"], rows, numeric=(3, 4))
         + f'<p class="soft">{explanation}</p>'
     )
 
 
-def _verdict_row(other: str, game: str, verdict: Verdict) -> list[str]:
+def _verdict_row(agents: str, game: str, verdict: Verdict) -> list[str]:
     words = Html(f'<span class="{escape(verdict.kind)}">{escape(verdict.words)}</span>')
-    return [other, game, words, _interval(verdict.estimate), _p(verdict.chance)]
+    return [agents, game, words, _interval(verdict.estimate), _p(verdict.chance)]
 
 
 def _scores(numbers: Numbers) -> str:
     rows = [
-        [cell.game, cell.task, str(cell.finished), _interval(cell.score), _interval(cell.area)]
+        [cell.game, cell.agent, str(cell.finished), _interval(cell.score), _interval(cell.area)]
         for cell in numbers.cells
     ]  # fmt: skip
     return (
         "<h2>Final score and sample efficiency</h2>"
-        + _table(["game", "task", "seeds", "final score", "area under the curve"], rows, numeric=(2, 3, 4))
+        + _table(["game", "agent", "seeds", "final score", "area under the curve"], rows, numeric=(2, 3, 4))
         + '<p class="soft">Raw scores of whole games. The area is the mean height of the learning curve: what was scored on the'
         " way. In brackets 95% bootstrap intervals over seeds; with fewer than about ten seeds they are too narrow.</p>"
     )
@@ -152,17 +169,13 @@ def _scores(numbers: Numbers) -> str:
 
 def _human_normalised(numbers: Numbers, pictures: dict[str, bytes]) -> str:
     heading = "<h2>Human-normalised scores</h2>"
-    if not numbers.human_games:
-        return heading + "<p>No game has both a published human score and finished trials of every task.</p>"
-    left_out = [game for game in numbers.games if game not in numbers.human_games]
-    note = f"Over {', '.join(numbers.human_games)}."
-    if left_out:
-        note += f" Left out, for want of a human score or of finished trials of every task: {', '.join(left_out)}."
-    rows = [[task, _interval(value)] for task, value in numbers.human_iqm.items()]
+    if not numbers.human_iqm:
+        return heading + f"<p>{escape(numbers.human_note)}</p>"
+    rows = [[agent, _interval(value)] for agent, value in numbers.human_iqm.items()]
     return (
         heading
-        + f"<p>{escape(note)}</p>"
-        + _table(["task", "interquartile mean"], rows, numeric=(1,))
+        + f"<p>{escape(numbers.human_note)}</p>"
+        + _table(["agent", "interquartile mean"], rows, numeric=(1,))
         + _picture("human_normalised", pictures, "")
         + _picture("profiles", pictures, "")
     )
@@ -170,12 +183,12 @@ def _human_normalised(numbers: Numbers, pictures: dict[str, bytes]) -> str:
 
 def _cost(numbers: Numbers) -> str:
     rows = [
-        [cell.game, cell.task, _plain(cell.minutes, "{:,.1f}"), _plain(cell.frames_per_second, "{:,.0f}")]
+        [cell.game, cell.agent, _plain(cell.minutes, "{:,.1f}"), _plain(cell.frames_per_second, "{:,.0f}")]
         for cell in numbers.cells
     ]
     return (
         "<h2>Cost</h2>"
-        + _table(["game", "task", "minutes a trial", "frames/s"], rows, numeric=(2, 3))
+        + _table(["game", "agent", "minutes a trial", "frames/s"], rows, numeric=(2, 3))
         + '<p class="soft">Means over finished trials, as they ran, beside other trials and whatever else the machine'
         " did.</p>"
     )
@@ -187,18 +200,21 @@ def _origin(numbers: Numbers, collection: Collection) -> str:
     if collection.commands:
         parts.append(f"<pre>{escape(chr(10).join(collection.commands))}</pre>")
     seeds = sorted({trial.seed for trial in trials})
-    frames = sorted({f"{trial.frames:,}" for trial in trials})
+    frames = [f"{count:,}" for count in sorted({trial.frames for trial in trials})]
+    protocols = sorted({trial.protocol for trial in trials if trial.protocol is not None})
     games_played = sorted({trial.evaluated_games for trial in trials if trial.finished})
     how = " or ".join(f"mean of {n} whole games" if n else "mean of the last 100 games of training" for n in games_played)
     facts = [
         f"Frames a trial: {', '.join(frames)}. Seeds: {', '.join(map(str, seeds))}.",
-        f"Protocol: {', '.join(sorted({trial.protocol for trial in trials}))} (it concerns Atari alone).",
+        f"Atari protocol: {', '.join(protocols)}." if protocols else "No Atari game, and so no protocol.",
         f"Final score: {how}, actions drawn from the policy." if how else "No trial is finished.",
         f"Intervals: {RESAMPLES:,} resamples of the seeds within each game. Chance: {SHUFFLES:,} shuffles. From a fixed seed.",
     ]
     for name, label in (("commit", "Commit"), ("machine", "Machine"), ("versions", "Versions")):
         values = sorted({json.dumps(trial.origin.get(name), sort_keys=True)[:2000] for trial in trials})
         facts.append(f"{label}: {'; '.join(map(_readable, values))}.")
+    if by_game := list(settings_by_game(trials)):
+        facts.append(f"Settings that differ from game to game: {'; '.join(by_game)}.")
     parts.append(_list(facts))
     unfinished = [f"{t.name}: {t.reached:,} of {t.frames:,} frames" for t in trials if not t.finished]
     failed = [f"{name}: {cause}" for name, cause in sorted(collection.failed.items())]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -11,14 +12,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from configs.train import TaskName
 from studies.comparison_statistics import Estimate
-from studies.report_numbers import Numbers
+from studies.report_numbers import Numbers, Pair
 from studies.statistics import bootstrap_interval, mean
+from studies.trial_groups import Agent
 from studies.trial_records import Collection, TrialRecord, curve_frames
 
-COLOURS: dict[TaskName, str] = {
+COLOURS = {
     "none": "#555555",
     "reward_prediction": "#e69f00",
     "pixel_control": "#56b4e9",
@@ -28,8 +30,12 @@ COLOURS: dict[TaskName, str] = {
     "random_reverse_gvf": "#cc79a7",
 }
 """Told apart by colour-blind eyes too (Okabe and Ito)."""
+MORE_COLOURS = ("#f0e442", "#882255", "#44aa99", "#332288", "#ddcc77", "#117733", "#aa4499", "#88ccee", "#999933", "#cc6677")
+"""For agents beside the first of a built-in task (Tol's muted scheme)."""
 MAX_RATIO = 2.0
 """Bars of the paper's ratio end here; the number beside them is whole."""
+MIN_RATIO = 0.1
+"""The axis reaches as far, lest tiny differences look large."""
 DPI = 110
 STYLE: Any = {
     "text.parse_math": False,  # A game's name is no formula.
@@ -39,6 +45,15 @@ STYLE: Any = {
     "axes.grid": True,
     "grid.alpha": 0.25,
 }
+
+
+def colours(agents: Sequence[Agent]) -> dict[str, str]:
+    """A colour for each agent, by label: the task's own for its first agent, others from a cycle without those in use."""
+    first = {agent.task: agent.label for agent in reversed(agents) if agent.task in COLOURS}
+    chosen = {label: COLOURS[task] for task, label in first.items()}
+    unused = [colour for colour in COLOURS.values() if colour not in chosen.values()]
+    others = cycle([*unused, *MORE_COLOURS])
+    return {agent.label: chosen.get(agent.label) or next(others) for agent in agents}
 
 
 def draw_all(numbers: Numbers, collection: Collection) -> dict[str, bytes]:
@@ -69,10 +84,11 @@ def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
     rows = -(-len(numbers.games) // columns)
     figure = Figure(figsize=(max(7, 3.1 * columns), 2.6 * rows + 0.5), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    palette = colours(numbers.agents)
     for game, axes in zip(numbers.games, panels, strict=False):
-        for task in numbers.tasks:
-            trials = [t for t in collection.trials if t.game == game and t.task == task and len(t.curve[0])]
-            _draw_task(axes, trials, task)
+        for agent in numbers.agents:
+            trials = [t for t in collection.trials if t.game_label == game and t.agent == agent and len(t.curve[0])]
+            _draw_agent(axes, trials, agent.label, palette[agent.label])
         axes.set(title=game, xlabel="environment frames", ylabel="return")
         axes.set_xlim(left=0)
     for axes in panels[len(numbers.games) :]:
@@ -87,18 +103,18 @@ def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
     return figure
 
 
-def _draw_task(axes: Axes, trials: list[TrialRecord], task: TaskName) -> None:
+def _draw_agent(axes: Axes, trials: list[TrialRecord], label: str, colour: str) -> None:
     finished = [trial for trial in trials if trial.finished]
     if finished:
         frames = curve_frames(min(trial.frames for trial in finished))
         curves = np.array([trial.returns_at(frames) for trial in finished])
-        axes.plot(frames, curves.mean(0), color=COLOURS[task], label=task)
+        axes.plot(frames, curves.mean(0), color=colour, label=label)
         if len(finished) > 1:
             low, high = bootstrap_interval(mean, curves)
-            axes.fill_between(frames, low, high, color=COLOURS[task], alpha=0.2, linewidth=0)
+            axes.fill_between(frames, low, high, color=colour, alpha=0.2, linewidth=0)
     for trial in trials:
         if not trial.finished:
-            axes.plot(*trial.curve, color=COLOURS[task], linewidth=0.8, linestyle=":")
+            axes.plot(*trial.curve, color=colour, linewidth=0.8, linestyle=":")
 
 
 def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
@@ -110,11 +126,12 @@ def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
 
 
 def draw_improvement(numbers: Numbers) -> Figure | None:
-    """The paper's figure 4: a panel for each other task, a bar for each game."""
+    """The paper's figure 4: a panel for each comparison, a bar for each game."""
     pairs = [pair for pair in numbers.pairs if pair.improvements]
     if not pairs:
         return None
-    games = numbers.games
+    games, limit = numbers.games, _ratio_limit(pairs)
+    palette = colours(numbers.agents)
     columns = min(2, len(pairs))
     rows = -(-len(pairs) // columns)
     figure = Figure(figsize=(max(7, 4.4 * columns), (0.3 * len(games) + 0.9) * rows + 0.3), layout="constrained")
@@ -128,27 +145,47 @@ def draw_improvement(numbers: Numbers) -> Figure | None:
             if value is None:
                 axes.text(0, row, " undefined" if found else " no trials", va="center", fontsize=7, color="#777777")
                 continue
-            axes.barh(row, np.clip(value.value, -MAX_RATIO, MAX_RATIO), color=COLOURS[numbers.task], height=0.6)
-            _draw_interval(axes, row, value, MAX_RATIO)
+            axes.barh(row, np.clip(value.value, -limit, limit), color=palette[pair.agent], height=0.6)
+            _draw_interval(axes, row, value, limit)
             mark = "" if value.low is not None else " ?"
-            axes.text(MAX_RATIO * 1.08, row, f"{value.value:+.0%}{mark}", va="center", fontsize=7)
+            axes.text(limit * 1.08, row, f"{value.value:+.0%}{mark}", va="center", fontsize=7)
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set(title=f"over {pair.other}", xlim=(-MAX_RATIO * 1.05, MAX_RATIO * 1.6), ylim=(len(games) - 0.4, -0.6))
+        axes.set_title(_title(numbers, pair), fontsize=9)
+        axes.set(xlim=(-limit * 1.05, limit * 1.6), ylim=(len(games) - 0.4, -0.6))
         axes.set_yticks(range(len(games)), games)
-        axes.set_xticks([-2, -1, 0, 1, 2], ["-200%", "-100%", "0", "100%", "200%"])
+        axes.set_xticks([tick for tick in MaxNLocator(6, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score")
     return figure
 
 
+def _ratio_limit(pairs: Sequence[Pair]) -> float:
+    """The largest ratio that the axis shows: that of the widest bar or interval, within MIN_RATIO and MAX_RATIO."""
+    estimates = [found.estimate for pair in pairs for found in pair.improvements.values() if found.estimate]
+    ends = [abs(end) for e in estimates for end in (e.value, e.low, e.high) if end is not None]
+    return float(np.clip(max(ends, default=0.0), MIN_RATIO, MAX_RATIO))
+
+
+def _title(numbers: Numbers, pair: Pair) -> str:
+    several = len({pair.agent for pair in numbers.pairs}) > 1
+    return f"{pair.agent}\nover {pair.other}" if several else f"over {pair.other}"
+
+
 def draw_probability(numbers: Numbers) -> Figure | None:
-    rows = [(pair.other, pair.overall.estimate) for pair in numbers.pairs if pair.overall.estimate]
+    palette = colours(numbers.agents)
+    several = len({pair.agent for pair in numbers.pairs}) > 1
+    rows = [
+        (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.overall.estimate, palette[pair.other])
+        for pair in numbers.pairs
+        if pair.overall.estimate
+    ]
     if not rows:
         return None
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")
     axes = figure.subplots()
     _draw_points(axes, rows)
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
-    title = f"how often a run of {numbers.task} beats a run of the other task, over games"
+    title = f"how often a run of {numbers.task} beats a run of the other agent, over games"
     axes.set(xlim=(-0.02, 1.02), title=title, xlabel="probability of improvement")
     return figure
 
@@ -156,7 +193,8 @@ def draw_probability(numbers: Numbers) -> Figure | None:
 def draw_human_normalised(numbers: Numbers) -> Figure | None:
     if not numbers.human_iqm:
         return None
-    rows = list(numbers.human_iqm.items())
+    palette = colours(numbers.agents)
+    rows = [(agent, value, palette[agent]) for agent, value in numbers.human_iqm.items()]
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")
     axes = figure.subplots()
     _draw_points(axes, rows)
@@ -170,20 +208,22 @@ def draw_profiles(numbers: Numbers) -> Figure | None:
         return None
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
-    for task, profile in numbers.profiles.items():
-        axes.plot(numbers.thresholds, profile.value, color=COLOURS[task], label=task)
+    palette = colours(numbers.agents)
+    for agent, profile in numbers.profiles.items():
+        axes.plot(numbers.thresholds, profile.value, color=palette[agent], label=agent)
         if profile.low is not None and profile.high is not None:
-            axes.fill_between(numbers.thresholds, profile.low, profile.high, color=COLOURS[task], alpha=0.15, linewidth=0)
+            axes.fill_between(numbers.thresholds, profile.low, profile.high, color=palette[agent], alpha=0.15, linewidth=0)
     axes.set(xlabel="human-normalised score s", ylabel="share of runs above s", ylim=(-0.02, 1.02))
     axes.legend(frameon=False)
     return figure
 
 
-def _draw_points(axes: Axes, rows: list[tuple[TaskName, Estimate]]) -> None:
-    for row, (task, value) in enumerate(rows):
-        axes.plot(value.value, row, "o", color=COLOURS[task])
-        _draw_interval(axes, row, value, None, COLOURS[task])
-    axes.set_yticks(range(len(rows)), [task for task, _ in rows])
+def _draw_points(axes: Axes, rows: list[tuple[str, Estimate, str]]) -> None:
+    """A label, a number and a colour for each row."""
+    for row, (_, value, colour) in enumerate(rows):
+        axes.plot(value.value, row, "o", color=colour)
+        _draw_interval(axes, row, value, None, colour)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
 
 

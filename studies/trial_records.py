@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from configs.train import TaskName, TrainConfig
-from envs.atari import published_scores
+from configs.train import learning_settings
+from envs.atari import atari_games, published_scores
 from learners.files import parse_json
 from learners.run_directory import RunDirectory, RunError, looking_into
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
 from studies.statistics import Array, area_under_curve
+from studies.trial_groups import Agent, in_order, unequal_settings, with_labels
 
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 1_000_000
@@ -23,9 +24,6 @@ MAX_FRAMES = 2**53
 MAX_NUMBER = 1e300
 CURVE_POINTS = 100
 """Points at which curves are compared, evenly spaced from the first to the last frame."""
-_OWN = {"seed", "run_dir", "resume", "task", "game", "preset", "checkpoint_minutes", "keep_checkpoints", "picture_frames",
-        "ray_address", "num_actors", "device", "learner_threads", "log_frames"}  # fmt: skip
-"""Settings in which the trials of one game may differ and still be compared."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,15 @@ class TrialRecord:
 
     name: str
     game: str
-    task: TaskName
+    task: str
     seed: int
-    protocol: str
+    protocol: str | None
+    """Of Atari games; None for others, which have none."""
     frames: int
     """To be trained for."""
     settings: dict[str, Any]
+    """Those that alter what the task learns."""
+    eval_episodes: int
     curve: tuple[Array, Array]
     """Frames, and the mean score of the last 100 games at each."""
     reached: int
@@ -51,6 +52,10 @@ class TrialRecord:
     frames_per_second: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
     """Commit, versions and machine."""
+    agent: Agent = field(default_factory=lambda: Agent(""))
+    """What it is a trial of, beside the other trials of a report."""
+    game_label: str = ""
+    """The game, and the protocol where the report has several of the game."""
 
     @property
     def finished(self) -> bool:
@@ -98,7 +103,7 @@ class Collection:
 def collect(directories: Sequence[Path]) -> Collection:
     """The trials of several grids or directories of runs; raises RunError if there is none at all."""
     found = Collection([], [], [], [], {}, [])
-    seen: set[tuple[str, str, int]] = set()
+    seen: set[Any] = set()
     for directory in directories:
         with looking_into(directory):
             if not directory.is_dir():
@@ -114,9 +119,9 @@ def collect(directories: Sequence[Path]) -> Collection:
                 continue
             finally:
                 planned.discard(path.name)
-            key = (trial.game, trial.task, trial.seed)
+            key = (trial.game, trial.protocol, trial.task, trial.seed, frozenset(trial.settings.items()))
             if key in seen:
-                found.problems.append(f"{trial.name}: another trial of this game, task and seed was counted already")
+                found.problems.append(f"{trial.name}: another trial of this game, agent and seed was counted already")
                 continue
             seen.add(key)
             found.trials.append(trial)
@@ -124,9 +129,10 @@ def collect(directories: Sequence[Path]) -> Collection:
     if not found.trials:
         where = ", ".join(map(str, directories))
         raise RunError(f"{where} holds no trial that can be read" + (f": {found.problems[0]}" if found.problems else ""))
-    found.trials.sort(key=lambda t: (t.game, t.task, t.seed))
-    found.problems.extend(_unequal_settings(found.trials))
-    return found
+    trials = with_labels(found.trials)
+    place = {agent: number for number, agent in enumerate(in_order(trial.agent for trial in trials))}
+    trials.sort(key=lambda trial: (trial.game_label, place[trial.agent], trial.seed))
+    return replace(found, trials=trials, problems=[*found.problems, *unequal_settings(trials)])
 
 
 def read_trial(path: Path, problems: list[str]) -> TrialRecord:
@@ -160,9 +166,10 @@ def read_trial(path: Path, problems: list[str]) -> TrialRecord:
         game=config.env.game,
         task=config.task,
         seed=config.run.seed,
-        protocol=config.env.protocol,
+        protocol=config.env.protocol if config.env.game in atari_games() else None,
         frames=config.run.frames,
-        settings=_settings(config),
+        settings=learning_settings(config),
+        eval_episodes=config.run.eval_episodes,
         curve=(curve[:, 0], curve[:, 1]),
         reached=lines[-1]["frame"] if lines else 0,
         score=score,
@@ -225,22 +232,6 @@ def _run_paths(directory: Path) -> Iterator[Path]:
         yield directory.absolute()
         return
     yield from sorted(path for path in directory.iterdir() if (path / "config.json").exists())
-
-
-def _settings(config: TrainConfig) -> dict[str, Any]:
-    values = config.to_dict()
-    groups = {name: group for name, group in values.items() if isinstance(group, dict)}
-    return {name: value for group in groups.values() for name, value in group.items() if name not in _OWN}
-
-
-def _unequal_settings(trials: list[TrialRecord]) -> Iterator[str]:
-    for game in sorted({trial.game for trial in trials}):
-        of_game = [trial for trial in trials if trial.game == game]
-        for name in of_game[0].settings:
-            values = sorted({str(trial.settings[name]) for trial in of_game})
-            if len(values) > 1:
-                flag = f"--{name.replace('_', '-')}"
-                yield f"{game}: trials differ in {flag} ({', '.join(values)}); take no comparison at its word"
 
 
 def _number(value: Any) -> float | None:

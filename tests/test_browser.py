@@ -106,7 +106,7 @@ def test_tensorboard_opens_a_run_on_its_return(browser, make_config, never, tmp_
 
 
 def test_the_report_opens_from_disk(browser, grid):
-    page, _ = make_report(ReportConfig(directories=(str(grid.out),)))
+    page = make_report(ReportConfig(directories=(str(grid.out),))).page
     text = browser.read(page.as_uri(), "Does reverse_gvf help?", "How it was made")
     assert "8 of 8 trials are finished." in text
     widths = "[...document.images].map(image => image.naturalWidth)"

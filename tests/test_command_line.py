@@ -396,8 +396,13 @@ def test_mistakes_in_reports(capsys, tmp_path):
     assert "no directory was named" in mistake(capsys, "report")
     assert "is not a directory" in mistake(capsys, "report", tmp_path / "nowhere")
     assert "holds no trial that can be read" in mistake(capsys, "report", tmp_path)
-    assert "invalid choice 'magic'" in mistake(capsys, "report", tmp_path, "--task", "magic")
     assert list(tmp_path.iterdir()) == []
+    grid = make_grid(tmp_path / "grid", seeds=1)
+    for trial in grid.trials:
+        write_trial(trial, score=1.0)
+    assert "has no trial here; there is none, reverse_gvf" in mistake(capsys, "report", grid.out, "--task", "magic")
+    assert "did you mean 'reverse_gvf'?" in mistake(capsys, "report", grid.out, "--task", "revers_gvf")
+    assert not list(grid.out.glob("report*"))
 
 
 def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
@@ -408,6 +413,24 @@ def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "Against none: one seed shows nothing (1 against 1 seeds)." in text
     assert f"page: {grid.out / 'report.html'}" in text
+
+
+def test_a_report_says_on_the_terminal_what_it_could_not_use(capsys, tmp_path):
+    grid = make_grid(tmp_path / "grid", seeds=13)
+    for trial in grid.trials:
+        write_trial(trial, score=1.0)
+    for trial in grid.trials[:23]:
+        trial.directory.result_path.write_text('{"a\x1b[31m')
+    assert launch.main(["report", str(grid.out)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == launch.MAX_PROBLEMS + 1
+    assert lines[0].startswith(f"launch.py: {grid.trials[0].name}: result.json is damaged")
+    assert lines[0].endswith("it counts as unfinished")
+    assert lines[-1] == "launch.py: 3 more problems are listed on the page"
+    assert all(line.isprintable() for line in lines)
+    page = (grid.out / "report.html").read_text()
+    assert page.index("result.json is damaged") < page.index("<h2>Verdicts")
+    assert page.count("result.json is damaged") == 10 + 23  # At the top no more than ten, at the end all.
 
 
 def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_a_reader_who_left(capfd, monkeypatch):

@@ -36,7 +36,7 @@ def grid(tmp_path):
 
 def report(*directories, **settings):
     """The page and the numbers."""
-    path, _ = make_report(ReportConfig(directories=tuple(map(str, directories)), **settings))
+    path = make_report(ReportConfig(directories=tuple(map(str, directories)), **settings)).page
     return path.read_text(), json.loads(path.with_name("report.json").read_text())
 
 
@@ -93,9 +93,10 @@ def test_tables_hold_the_trials_the_scores_and_the_curves(finished):
     trials = list(csv.DictReader((grid.out / "report_trials.csv").open()))
     assert len(trials) == 12
     assert trials[0] == {
-        "trial": "catch-none-seed1", "game": "catch", "task": "none", "seed": "1", "protocol": "impala", "state": "finished",
-        "frames": "1000", "of_frames": "1000", "score": "-0.5", "evaluated_games": "30", "human_normalised": "",
-        "area_under_curve": trials[0]["area_under_curve"], "wall_seconds": "60.0", "frames_per_second": "100.0",
+        "trial": "catch-none-seed1", "game": "catch", "task": "none", "agent": "none", "seed": "1", "protocol": "",
+        "state": "finished", "frames": "1000", "of_frames": "1000", "score": "-0.5", "evaluated_games": "30",
+        "human_normalised": "", "area_under_curve": trials[0]["area_under_curve"], "wall_seconds": "60.0",
+        "frames_per_second": "100.0",
     }  # fmt: skip
     assert len(list(csv.DictReader((grid.out / "report_scores.csv").open()))) == 4
     assert len(list(csv.DictReader((grid.out / "report_curves.csv").open()))) == 12 * 10
@@ -237,7 +238,8 @@ def test_trials_that_should_not_be_compared_are_named(tmp_path):
     for trial in (*one.trials, *two.trials):
         write_trial(trial, 1.0)
     _, numbers = report(one.out, two.out)
-    assert numbers["problems"] == ["catch: trials differ in --learning-rate (0.0006, 0.5); take no comparison at its word"]
+    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); take no comparison at its word"
+    assert numbers["problems"] == [problem]
     assert numbers["task"] == "gvf"
 
 
