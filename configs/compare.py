@@ -1,9 +1,13 @@
-"""Settings of `launch.py compare`: a grid of games, tasks and seeds, and what its trials have in common."""
+"""Settings of `launch.py compare`: a grid of games, tasks, settings and seeds, and what its trials have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from configs.errors import ConfigError
 from configs.frames import FrameCount
@@ -20,6 +24,7 @@ from configs.train import (
     TrainConfig,
     without_execution,
 )
+from configs.vary import Variation, parse_variation, variants, with_settings
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class CompareConfig:
     """Games by name (`launch.py games` lists them) or by set: atari5, atari10, atari57."""
     tasks: tuple[TaskName, ...] = ()
     """Auxiliary tasks to compare; `none` is the plain agent."""
+    vary: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting and its values, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1; given
+    again for more settings, of which every combination is trained. Tasks that do not read a setting do not vary in it."""
     seeds: int = 3
     """Seeds for each game and task."""
     first_seed: int = 1
@@ -69,7 +77,8 @@ class CompareConfig:
             if getattr(self, name) < (0 if name == "first_seed" else 1):
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, not {getattr(self, name)}")
         for task in self.tasks or ("none",):
-            self.trial("catch", task, self.first_seed)
+            for settings in self.variants(task):
+                self.trial("catch", task, self.first_seed, settings)
 
     def check_complete(self) -> None:
         """Raises ConfigError where something has no default and was not given."""
@@ -82,9 +91,17 @@ class CompareConfig:
         """The pool of each trial."""
         return "serial" if self.cores_per_trial == 1 else "ray"
 
-    def trial(self, game: str, task: TaskName, seed: int) -> TrainConfig:
+    @property
+    def variations(self) -> tuple[Variation, ...]:
+        return tuple(parse_variation(text, self.tasks) for text in self.vary)
+
+    def variants(self, task: TaskName) -> list[dict[str, Any]]:
+        """The combinations of settings in which the task is trained."""
+        return variants(self.variations, task)
+
+    def trial(self, game: str, task: TaskName, seed: int, settings: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
         """The ordinary training config of one trial, without its directory; raises ConfigError where it cannot work."""
-        return TrainConfig(
+        config = TrainConfig(
             preset=self.preset,
             task=task,
             env=EnvConfig(game=game, protocol=self.protocol),
@@ -101,10 +118,14 @@ class CompareConfig:
                 keep_checkpoints=self.keep_checkpoints,
             ),
         )
+        return with_settings(config, settings)
 
     def identity(self) -> dict[str, Any]:
         """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
         values = {name: value for name, value in without_execution(asdict(self)).items() if name not in _EXECUTION}
+        del values["vary"]
+        if self.vary:
+            values["vary"] = [variation.text for variation in self.variations]
         return values | {"games": list(self.games), "tasks": list(self.tasks), "pool": self.pool}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
@@ -62,8 +64,11 @@ def _lines(tags: str) -> list[Any]:
     return ["Multiline", [f"^{tags}$"]]
 
 
-def write_hparams(run_dir: Path, config: TrainConfig, result: dict[str, Any]) -> None:
-    """The run's only row in the table of HPARAMS: the settings that matter most, and the numbers of its result."""
+def write_hparams(
+    run_dir: Path, config: TrainConfig, result: dict[str, Any], varied: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """The run's only row in the table of HPARAMS: the settings that matter most, those that are `varied` in its sweep, and the
+    numbers of its result."""
     score = (result.get("evaluation") or {}).get("mean", result.get("training_return"))
     numbers = {name: result.get(name.removeprefix("final/")) for name in FINAL} | {"final/score": score}
     try:
@@ -71,7 +76,7 @@ def write_hparams(run_dir: Path, config: TrainConfig, result: dict[str, Any]) ->
             old.unlink()
         with SummaryWriter(str(run_dir), filename_suffix=HPARAMS_SUFFIX) as board:
             # TensorBoard takes the columns of all runs from one of them, so every run names all.
-            for summary in hparams(_settings(config), dict.fromkeys(FINAL, 0.0)):
+            for summary in hparams(_settings(config) | dict(varied), dict.fromkeys(FINAL, 0.0)):
                 board.file_writer.add_summary(summary)
             for name, value in numbers.items():
                 if isinstance(value, float | int):

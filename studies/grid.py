@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from configs.compare import CompareConfig
 from configs.errors import ConfigError
-from configs.train import TrainConfig, without_execution
+from configs.train import TaskName, TrainConfig, without_execution
+from configs.vary import settings_name
 from envs.game_sets import expand_games
 from learners.checkpoint import CheckpointError
 from learners.files import explain, parse_json, read_bounded
@@ -37,6 +38,13 @@ class TrialState(Enum):
 class Trial:
     name: str
     config: TrainConfig
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Those that the grid varies for its task."""
+
+    @property
+    def agent(self) -> str:
+        """What it shares with its other seeds and games: its task and settings."""
+        return agent_name(self.config.task, self.settings)
 
     @property
     def path(self) -> Path:
@@ -82,7 +90,7 @@ class Trial:
 
 
 class Grid:
-    """Trials of all games, tasks and seeds. Seeds vary slowest, so that a grid broken off early still compares all tasks."""
+    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: a grid broken off early still compares all tasks."""
 
     def __init__(self, config: CompareConfig):
         self.config = config
@@ -91,12 +99,18 @@ class Grid:
         self.tasks = tuple(dict.fromkeys(config.tasks))
         self.seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
         self.trials = [
-            self._trial(config.trial(game, task, seed)) for seed in self.seeds for game in self.games for task in self.tasks
+            self._trial(game, task, seed, settings)
+            for seed in self.seeds
+            for game in self.games
+            for task in self.tasks
+            for settings in config.variants(task)
         ]
+        self.agents = tuple(dict.fromkeys(trial.agent for trial in self.trials))
 
-    def _trial(self, config: TrainConfig) -> Trial:
-        name = trial_name(config.env.game, config.task, config.run.seed)
-        return Trial(name, config.with_run(run_dir=str(self.out / name)))
+    def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
+        name = trial_name(game, agent_name(task, settings), seed)
+        config = self.config.trial(game, task, seed, settings)
+        return Trial(name, config.with_run(run_dir=str(self.out / name)), settings)
 
     def identity(self) -> dict[str, Any]:
         return self.config.identity() | {"games": list(self.games), "tasks": list(self.tasks)}
@@ -123,7 +137,8 @@ class Grid:
         with locked(self.out):
             try:
                 if not (self.out / GRID_FILE).exists():
-                    record = {"command": command, "grid": self.identity(), **provenance()}
+                    names = [trial.name for trial in self.trials]
+                    record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
                     RunDirectory.write_json(self.out / GRID_FILE, record)
             except OSError as error:
                 raise RunError(f"cannot write to {self.out}: {explain(error)}") from None
@@ -137,8 +152,12 @@ class Grid:
             (self.out / FAILURES_FILE).unlink(missing_ok=True)
 
 
-def trial_name(game: str, task: str, seed: int) -> str:
-    return f"{game.replace('gym:', '').replace('/', '-')}-{task}-seed{seed}"
+def agent_name(task: str, settings: Mapping[str, Any]) -> str:
+    return "-".join(filter(None, [task, settings_name(settings)]))
+
+
+def trial_name(game: str, agent: str, seed: int) -> str:
+    return f"{game.replace('gym:', '').replace('/', '-')}-{agent}-seed{seed}"
 
 
 def holds_anything(directory: Path) -> bool:
@@ -161,13 +180,13 @@ def _difference(recorded: Any, ours: dict[str, Any]) -> str:
     """The first setting in which two grids differ."""
     if not isinstance(recorded, dict):
         return "its settings cannot be read"
-    for name, value in ours.items():
-        theirs = recorded.get(name)
+    for name in dict.fromkeys([*ours, *recorded]):
+        value, theirs = ours.get(name), recorded.get(name)
         if theirs == value:
             continue
         if isinstance(value, dict) and isinstance(theirs, dict):
             return _difference(theirs, value)
         flag = name.replace("_", "-")
-        shown = [" ".join(map(str, v)) if isinstance(v, list) else v for v in (theirs, value)]
+        shown = [" ".join(map(str, v)) if isinstance(v, list) else "nothing" if v is None else v for v in (theirs, value)]
         return f"--{flag} {shown[0]}, not {shown[1]}"
     return "of another version"

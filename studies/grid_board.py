@@ -1,7 +1,8 @@
-"""What a grid adds to TensorBoard: tasks laid over each other for every game, and the table of trials under HPARAMS.
+"""What a grid adds to TensorBoard: agents laid over each other for every game, and the table of trials under HPARAMS.
 
 Each trial writes its own curves as any run does. A chart can choose among tags but not among runs, so the returns are
-written once more under `overlay/TASK`, with a tag for each game and seed: a colour is then a task, a chart a game.
+written once more under `overlay/AGENT` (a task and the settings that the grid varies), with a tag for each game and seed: a
+colour is then an agent, a chart a game.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from configs.train import setting_text
 from learners.board import HPARAMS_SUFFIX, write_hparams
 from studies.grid import OVERLAY_DIRECTORY, Grid, Trial, read_json
 
@@ -26,7 +28,7 @@ class GridBoard:
             old.unlink()
         overlay = grid.out / OVERLAY_DIRECTORY
         shutil.rmtree(overlay, ignore_errors=True)
-        self._overlays = {task: SummaryWriter(str(overlay / task), flush_secs=10) for task in grid.tasks}
+        self._overlays = {agent: SummaryWriter(str(overlay / agent), flush_secs=10) for agent in grid.agents}
         self._written: dict[str, int] = {}
         self._rows: set[str] = set()
         with SummaryWriter(str(grid.out)) as board:
@@ -39,17 +41,20 @@ class GridBoard:
             score = line.get("charts/episode_return")
             if isinstance(score, float | int) and line["frame"] > self._written.get(trial.name, -1):
                 tag = f"{trial.config.env.game}/seed{trial.config.run.seed}"
-                self._overlays[trial.config.task].add_scalar(tag, score, line["frame"])
+                self._overlays[trial.agent].add_scalar(tag, score, line["frame"])
                 self._written[trial.name] = line["frame"]
 
     def finish(self, trial: Trial) -> None:
-        """The trial's row in the table of HPARAMS, unless its training has written it."""
+        """The trial's row in the table of HPARAMS, unless its training has written all of it."""
         if trial.name in self._rows:
             return
         self._rows.add(trial.name)
-        if any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
-            return
-        write_hparams(trial.path, trial.config, read_json(trial.directory.result_path))
+        varied = {
+            variation.setting: "-" if (value := trial.settings.get(variation.setting)) is None else setting_text(value)
+            for variation in self._grid.config.variations
+        }
+        if varied or not any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
+            write_hparams(trial.path, trial.config, read_json(trial.directory.result_path), varied)
 
     def close(self) -> None:
         for overlay in self._overlays.values():

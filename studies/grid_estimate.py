@@ -15,11 +15,11 @@ from rich.table import Table
 from actors.pool import PoolError
 from actors.serial_pool import SerialPool
 from configs.errors import ConfigError
-from configs.train import META_LEARNED, TaskConfig, TaskName, TrainConfig
+from configs.train import META_LEARNED, TaskConfig, TrainConfig
 from envs.atari import atari_games
 from envs.stream import GameError
 from learners.learner import Learner
-from studies.grid import Grid, Trial, TrialState
+from studies.grid import Grid, Trial, TrialState, agent_name
 
 SECONDS = 1.0
 """Least time for which each task is measured on each kind of game."""
@@ -39,8 +39,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class GridEstimate:
-    speeds: dict[tuple[str, TaskName], Measured]
-    """By kind of game, named after the game it was measured on, and task."""
+    speeds: dict[tuple[str, str], Measured]
+    """By kind of game, named after the game it was measured on, and by agent, without settings that cost nothing."""
     trials_at_once: int
     frames: int
     """Still to be made."""
@@ -52,23 +52,32 @@ def estimate_grid(grid: Grid, states: dict[str, TrialState], cores: int) -> Grid
     """For what is left of a grid on so many cores."""
     left = {t.name: _frames_left(t, states[t.name]) for t in grid.trials}
     representatives = _representatives(grid.games)
-    speeds = {
-        (game, task): _measured(grid.config.trial(game, task, seed=0))
-        for game in sorted(set(representatives.values()))
-        for task in grid.tasks
-    }
+    measured_games = set(representatives.values())
+    kinds = {_kind(trial, representatives): trial for trial in reversed(grid.trials) if trial.config.env.game in measured_games}
+    speeds = {kind: _measured(trial.config.with_run(seed=0)) for kind, trial in sorted(kinds.items(), key=lambda item: item[0])}
     at_once = max(1, cores // grid.config.cores_per_trial)
 
     def measured(trial: Trial) -> Measured:
-        return speeds[representatives[trial.config.env.game], trial.config.task]
+        return speeds[_kind(trial, representatives)]
 
     seconds = [left[trial.name] / (measured(trial).frames_per_second * grid.config.cores_per_trial) for trial in grid.trials]
-    log_lines = grid.config.frames / grid.config.log_frames if grid.config.log_frames else max(100, grid.config.frames / 50_000)
     checkpoints = grid.config.keep_checkpoints + 1
     disk = sum(
-        checkpoints * measured(trial).checkpoint_bytes + log_lines * LOG_LINE_BYTES for trial in grid.trials if left[trial.name]
+        checkpoints * measured(trial).checkpoint_bytes + _log_lines(trial.config) * LOG_LINE_BYTES
+        for trial in grid.trials
+        if left[trial.name]
     )
     return GridEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+
+
+def _kind(trial: Trial, representatives: dict[str, str]) -> tuple[str, str]:
+    """Trials of one kind are equally fast: numbers with a point are rates and weights, which cost nothing."""
+    costly = {k: v for k, v in trial.settings.items() if k != "frames" and not isinstance(v, float)}
+    return representatives[trial.config.env.game], agent_name(trial.config.task, costly)
+
+
+def _log_lines(config: TrainConfig) -> float:
+    return config.run.frames / config.run.log_frames if config.run.log_frames else max(100, config.run.frames / 50_000)
 
 
 def measure(config: TrainConfig) -> Measured:
@@ -126,15 +135,17 @@ def finishing_time(seconds: Iterable[float], at_once: int) -> float:
 
 def print_estimate(grid: Grid, states: dict[str, TrialState], estimate: GridEstimate) -> None:
     console = Console(highlight=False)
-    count = f"{len(grid.trials)} trials of {grid.config.frames:,} frames"
-    console.print(f"grid: games {len(grid.games)} x tasks {len(grid.tasks)} x seeds {len(grid.seeds)} = {count}")
+    lengths = sorted({trial.config.run.frames for trial in grid.trials})
+    count = f"{len(grid.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
+    agents = f"tasks and settings {len(grid.agents)}" if grid.config.vary else f"tasks {len(grid.tasks)}"
+    console.print(f"grid: games {len(grid.games)} x {agents} x seeds {len(grid.seeds)} = {count}")
     console.print(f"games: {', '.join(grid.games)}", markup=False)
     console.print(f"seeds: {', '.join(map(str, grid.seeds))}")
     table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")
-    for column in ("measured on", "task", "frames/s"):
+    for column in ("measured on", "agent", "frames/s"):
         table.add_column(column, justify="right" if column == "frames/s" else "left")
-    for (game, task), measured in estimate.speeds.items():
-        table.add_row(game, task, f"{measured.frames_per_second:,.0f}")
+    for (game, agent), measured in estimate.speeds.items():
+        table.add_row(game, agent, f"{measured.frames_per_second:,.0f}")
     console.print(table)
     finished = sum(state is TrialState.FINISHED for state in states.values())
     begun = sum(state in (TrialState.INTERRUPTED, TrialState.BEGUN) for state in states.values())

@@ -211,9 +211,7 @@ def _read_grid(directory: Path, found: Collection) -> set[str]:
         return set()
     try:
         record = read_json(directory / GRID_FILE)
-        grid = record["grid"]
-        seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
-        games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
+        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["grid"])
         found.commands.append(str(record["command"]))
     except (RunError, KeyError, TypeError, ValueError) as error:
         found.problems.append(f"{directory.name}: {GRID_FILE} is damaged ({error}), so that missing trials are not known")
@@ -223,6 +221,13 @@ def _read_grid(directory: Path, found: Collection) -> set[str]:
             found.failed.update({str(k): str(v) for k, v in read_json(directory / FAILURES_FILE).items()})
         except RunError as error:
             found.problems.append(str(error).replace(f"{directory}/", ""))
+    return names
+
+
+def _trial_names(grid: dict[str, Any]) -> set[str]:
+    """For grids of versions that did not list them."""
+    seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
+    games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
     return {trial_name(game, task, seed) for game in games for task in tasks for seed in seeds}
 
 

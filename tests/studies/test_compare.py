@@ -11,15 +11,19 @@ from pathlib import Path
 import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import launch
 from actors.pool import PoolError
 from actors.resources import available_cores
 from configs.compare import CompareConfig
+from configs.report import ReportConfig
 from configs.train import AgentConfig, LearnerConfig, TaskConfig
 from studies import compare as compare_module
 from studies.compare import compare, share_cores
 from studies.grid import Grid, TrialState
+from studies.report import make_report
 from studies.training import train
 from tests.dying import MARK
 from tests.studies.test_training import assert_same_run
@@ -131,6 +135,30 @@ def test_a_trial_that_fails_is_reported_and_one_that_dies_is_taken_up_again(tmp_
     states = Grid(config).states()
     assert (states[catch], states[dying]) == (TrialState.FINISHED, TrialState.FINISHED)
     assert states[failing] is not TrialState.FINISHED
+
+
+def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
+    vary = ("reverse_gvf.answer_weight=0.1,0.3",)
+    config = CompareConfig(
+        games=("catch",), tasks=("none", "reverse_gvf"), vary=vary, seeds=1, frames=200, out=str(tmp_path / "g"), **SMALL
+    )
+    compare(config, "test", never)
+    report = make_report(ReportConfig(directories=(config.out,)))
+    assert report.problems == []
+    numbers = json.loads(report.page.with_name("report.json").read_text())
+    labels = ["none", "reverse_gvf (answer_weight 0.1)", "reverse_gvf (answer_weight 0.3)"]
+    assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [(label, 1) for label in labels]
+    assert [pair["agent"] for pair in numbers["comparisons"]] == labels[1:]
+    listed = {}
+    for trial in Grid(config).trials:
+        (path,) = trial.path.glob("*.hparams")
+        tags = [value for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
+        (start,) = [value for value in tags if value.tag == "_hparams_/session_start_info"]
+        info = HParamsPluginData.FromString(start.metadata.plugin_data.content).session_start_info
+        listed[trial.agent] = info.hparams["answer_weight"].string_value
+        assert info.hparams["task"].string_value == trial.config.task
+    assert listed == {"none": "-", "reverse_gvf-answer_weight=0.1": "0.1", "reverse_gvf-answer_weight=0.3": "0.3"}
+    assert {path.name for path in (tmp_path / "g" / "overlay").iterdir()} == set(listed)
 
 
 @pytest.mark.skipif(available_cores() < 2, reason="needs two cores")

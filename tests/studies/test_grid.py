@@ -51,6 +51,42 @@ def test_every_seed_comes_before_the_next_one(tmp_path):
     assert grid.trials[3].path == tmp_path / "g" / "puddleworld-reverse_gvf-seed4"
 
 
+VARY = ("reverse_gvf.answer_weight=0.1,0.3", "learning_rate=3e-4,6e-4")
+
+
+def test_settings_are_a_dimension_of_a_grid(tmp_path):
+    grid = make_grid(tmp_path / "g", seeds=1, vary=VARY)
+    assert [trial.name for trial in grid.trials] == [
+        "catch-none-learning_rate=3e-4-seed1",
+        "catch-none-learning_rate=6e-4-seed1",
+        "catch-reverse_gvf-answer_weight=0.1-learning_rate=3e-4-seed1",
+        "catch-reverse_gvf-answer_weight=0.1-learning_rate=6e-4-seed1",
+        "catch-reverse_gvf-answer_weight=0.3-learning_rate=3e-4-seed1",
+        "catch-reverse_gvf-answer_weight=0.3-learning_rate=6e-4-seed1",
+    ]
+    last = grid.trials[-1]
+    assert (last.config.auxiliary.answer_weight, last.config.learner.learning_rate) == (0.3, 6e-4)
+    assert last.path == tmp_path / "g" / last.name
+    assert grid.agents[0] == "none-learning_rate=3e-4"
+    record = read_json(grid.out / "grid.json")
+    assert record["grid"]["vary"] == list(VARY)
+    assert record["trials"] == [trial.name for trial in grid.trials]
+    assert set(grid.states().values()) == {TrialState.NEW}
+
+
+def test_a_grid_of_other_values_is_another(tmp_path):
+    make_grid(tmp_path / "g", vary=("learning_rate=3e-4,6e-4",))
+    for vary, shown in {
+        ("learning_rate=3e-4,7e-4",): "--vary learning_rate=3e-4,6e-4, not learning_rate=3e-4,7e-4",
+        (): "--vary learning_rate=3e-4,6e-4, not nothing",
+    }.items():
+        with pytest.raises(RunError, match=f"holds another grid .{shown}"):
+            Grid(CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(tmp_path / "g"),
+                               vary=vary)).states()  # fmt: skip
+    Grid(CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(tmp_path / "g"),
+                       vary=("learning-rate=0.0003,0.0006",))).states()  # fmt: skip
+
+
 def test_what_has_become_of_a_trial(tmp_path, never):
     grid = make_grid(tmp_path / "g", seeds=2)
     finished, begun, interrupted, new = grid.trials
@@ -208,6 +244,24 @@ def test_an_estimate_counts_only_what_is_left(tmp_path, monkeypatch):
     # 0 and 20 s for pong, then 10 and 20 for catch, then 10 and 20 for qbert: places free at 0, 20; 10; 30; 30; 50.
     assert left.hours == pytest.approx(50 / 3600)
     assert left.disk_bytes == 3 * (2 * 1 + 3 * 2) * 2**20 + 5 * 100 * grid_estimate.LOG_LINE_BYTES
+
+
+def test_an_estimate_measures_what_makes_trials_slower(tmp_path, monkeypatch):
+    """Torsos do, learning rates do not; a trial of twice the frames takes twice as long."""
+    asked = []
+
+    def measure(config):
+        asked.append((config.env.game, config.agent.torso))
+        return Measured(100.0 if config.agent.torso == "shallow" else 50.0, 2**20)
+
+    monkeypatch.setattr(grid_estimate, "measure", measure)
+    vary = ("torso=shallow,deep", "learning_rate=3e-4,6e-4", "frames=1000,2000")
+    grid = make_grid(tmp_path / "g", tasks=("none",), seeds=1, vary=vary)
+    estimate = estimate_grid(grid, grid.states(), cores=1)
+    assert sorted(asked) == [("catch", "deep"), ("catch", "shallow")]
+    assert sorted(agent for _, agent in estimate.speeds) == ["none-torso=deep", "none-torso=shallow"]
+    assert estimate.frames == 2 * 2 * (1000 + 2000)
+    assert estimate.hours == pytest.approx((2 * 3000 / 100 + 2 * 3000 / 50) / 3600)
 
 
 def test_measuring_trains(make_config, monkeypatch):
