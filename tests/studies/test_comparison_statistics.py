@@ -1,15 +1,19 @@
 """Statistics of grids, against values worked out by hand and against rliable's."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from rliable import library, metrics
 
+from studies import comparison_statistics
 from studies.comparison_statistics import (
     Estimate,
     chance_probability,
     difference_estimate,
     estimate,
     estimate_of_two,
+    holm,
     improvement,
     interquartile_mean,
     mean_estimate,
@@ -117,11 +121,12 @@ def test_profiles_count_what_is_above_and_not_at_the_threshold():
 
 
 def test_chance_with_three_seeds_is_never_below_a_tenth():
-    """Of the 20 ways to deal six runs two have the three best on one side."""
-    apart = chance_probability([np.array([7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0])])
-    assert apart == pytest.approx(0.1, abs=0.01)
+    """Of the 20 ways to deal six runs two have the three best on one side, and of 70 for eight."""
+    assert chance_probability([np.array([7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0])]) == pytest.approx(2 / 20)
     four = chance_probability([np.array([6.0, 7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0, 4.0])])
-    assert four == pytest.approx(2 / 70, abs=0.006)
+    assert four == pytest.approx(2 / 70)
+    # 1 and 3 of 1 to 4: of the six deals {1,2} and {3,4} win 0 and 4 of 4, {1,3} and {2,4} 1 and 3, the others 2.
+    assert chance_probability([np.array([1.0, 3.0])], [np.array([2.0, 4.0])]) == pytest.approx(4 / 6)
 
 
 def test_chance_of_equal_scores_is_certain():
@@ -132,4 +137,34 @@ def test_chance_of_equal_scores_is_certain():
 def test_games_together_can_say_what_one_cannot():
     """Two games of three seeds: 2 of 400 deals are as extreme."""
     high, low = np.array([7.0, 8.0, 9.0]), np.array([1.0, 2.0, 3.0])
-    assert chance_probability([high, high], [low, low]) == pytest.approx(2 / 400, abs=0.003)
+    assert chance_probability([high, high], [low, low]) == pytest.approx(2 / 400)
+
+
+def test_random_shuffles_come_near_to_all_of_them(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, y = [rng.normal(0.5, 1, 6), rng.normal(0, 1, 3)], [rng.normal(0, 1, 5), rng.normal(0, 1, 4).round()]
+    monkeypatch.setattr(comparison_statistics, "SHUFFLES", 462 * 35)
+    exact = chance_probability(x, y)
+    monkeypatch.undo()
+    assert 0.05 < exact < 0.95
+    assert chance_probability(x, y) == pytest.approx(exact, abs=0.015)
+
+
+def test_ties_share_their_ranks():
+    """The ranks of a shuffle's statistic against the pairs that it stands for."""
+    x, y = np.array([1.0, 2.0, 2.0]), np.array([2.0, 0.0])
+    observed = abs(float(mean_probability_of_improvement([x], [y])) - 0.5)
+    pooled = np.concatenate([x, y])
+    found = []
+    for ours in combinations(range(5), 3):
+        theirs = [i for i in range(5) if i not in ours]
+        found.append(abs(float(mean_probability_of_improvement([pooled[list(ours)]], [pooled[theirs]])) - 0.5) >= observed)
+    assert chance_probability([x], [y]) == pytest.approx(np.mean(found))
+
+
+def test_holm_by_hand():
+    """0.005 x 4, 0.01 x 3, 0.03 x 2 and 0.04 x 1, but never less than the one before, nor more than 1."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    assert holm([0.04]) == [0.04]
+    assert holm([]) == []
