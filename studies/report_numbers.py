@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from configs.errors import ConfigError
 from envs.atari import published_scores
+from studies.calibration import Calibration
 from studies.comparison_statistics import (
     Estimate,
-    Improvement,
     Scores,
     estimate,
-    improvement,
     mean_estimate,
     performance_profile,
     pooled_interquartile_mean,
 )
+from studies.report_verdicts import Pair, calibrate, judge_pairs, mixed_protocols
 from studies.statistics import Array
 from studies.trial_groups import Agent, in_order
 from studies.trial_records import Collection, TrialRecord
-from studies.verdicts import Verdict, judge_game, judge_games
 
 PROFILE_POINTS = 81
 
@@ -47,18 +44,6 @@ class GameAgent:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """An agent of the chosen task against another one."""
-
-    agent: str
-    other: str
-    improvements: dict[str, Improvement]
-    """By game, where both have finished trials."""
-    games: dict[str, Verdict]
-    overall: Verdict
-
-
-@dataclass(frozen=True)
 class Profile:
     value: Array
     low: Array | None
@@ -75,6 +60,7 @@ class Numbers:
     games: list[str]
     cells: list[GameAgent]
     pairs: list[Pair]
+    calibration: Calibration | None
     human_games: list[str]
     """Games with a published human score and finished trials of every agent: the others would make the agents unlike."""
     human_note: str
@@ -92,8 +78,7 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
     chosen = chosen or _default_task([agent.task for agent in agents])
 
     def values(game: str, agent: Agent, of: Callable[[TrialRecord], float | None] = lambda t: t.score) -> Array:
-        found = (of(t) for t in trials if t.game_label == game and t.agent == agent and t.finished)
-        return np.array([value for value in found if value is not None], dtype=float)
+        return np.array(list(collection.sample(game, agent, of).values()), dtype=float)
 
     present = {(trial.game_label, trial.agent) for trial in trials}
     cells = [
@@ -111,28 +96,9 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
         for agent in agents
         if (game, agent) in present
     ]
-    protocols = {trial.game_label: trial.protocol for trial in trials}
-    pairs = []
-    for agent, other in compared(agents, chosen):
-        shared = [game for game in games if {(game, agent), (game, other)} <= present]
-        both = [game for game in shared if len(values(game, agent)) and len(values(game, other))]
-        mixed = _mixed(protocols[game] for game in both)
-        if not shared:
-            continue
-        pairs.append(
-            Pair(
-                agent.label,
-                other.label,
-                {game: improvement(values(game, agent), values(game, other)) for game in both},
-                {game: judge_game(values(game, agent), values(game, other)) for game in shared},
-                Verdict("not pooled", mixed, None, None)
-                if mixed
-                else judge_games([values(game, agent) for game in both], [values(game, other) for game in both]),
-            )
-        )
     known = {trial.game_label for trial in trials if trial.game in published_scores()}
     human_games = [game for game in games if game in known and all(len(values(game, agent)) for agent in agents)]
-    mixed = _mixed(protocols[game] for game in human_games)
+    mixed = mixed_protocols(collection, human_games)
     note = _human_note(human_games, games, mixed)
     human: dict[str, Scores] = (
         {agent.label: [values(game, agent, lambda t: t.human_normalised) for game in human_games] for agent in agents}
@@ -146,41 +112,14 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
         agents=agents,
         games=games,
         cells=cells,
-        pairs=pairs,
+        pairs=judge_pairs(collection, chosen),
+        calibration=calibrate(collection),
         human_games=human_games if human else [],
         human_note=note,
         human_iqm={name: estimate(pooled_interquartile_mean, scores) for name, scores in human.items()},
         thresholds=thresholds,
         profiles={name: Profile(*performance_profile(scores, thresholds)) for name, scores in human.items()},
     )
-
-
-def compared(agents: Sequence[Agent], chosen: str) -> list[tuple[Agent, Agent]]:
-    """The pairs of agents that a report on a task or an agent compares.
-
-    Each agent of the task meets those of every other task that have the same settings, or all of them if none has. Where there
-    is no other task the first agent meets the rest. An agent that was chosen by its label meets every other.
-    """
-    one = [agent for agent in agents if agent.label == chosen and agent.settings]
-    ours = one or [agent for agent in agents if agent.task == chosen]
-    if not ours:
-        names = list(dict.fromkeys([*(agent.task for agent in agents), *(agent.label for agent in agents)]))
-        near = difflib.get_close_matches(chosen, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
-        raise ConfigError(f"--task {chosen} has no trial here; {hint}")
-    others = in_groups([agent for agent in agents if agent.task != ours[0].task])
-    if one or not others:
-        return [(ours[0], agent) for agent in agents if agent != ours[0]]
-    pairs = []
-    for agent in ours:
-        for group in others:
-            pairs += [(agent, other) for other in [o for o in group if agent.matches(o)] or group]
-    return pairs
-
-
-def in_groups(agents: Sequence[Agent]) -> list[list[Agent]]:
-    """Agents by their task."""
-    return [[agent for agent in agents if agent.task == task] for task in dict.fromkeys(agent.task for agent in agents)]
 
 
 def as_json(numbers: Numbers, collection: Collection) -> dict[str, Any]:
@@ -192,6 +131,7 @@ def as_json(numbers: Numbers, collection: Collection) -> dict[str, Any]:
             "games": numbers.games,
             "scores": [asdict(cell) for cell in numbers.cells],
             "comparisons": [asdict(pair) for pair in numbers.pairs],
+            "calibration": asdict(numbers.calibration) if numbers.calibration else None,
             "human_normalised": {
                 "games": numbers.human_games,
                 "note": numbers.human_note,
@@ -246,12 +186,6 @@ def _default_task(tasks: list[str]) -> str:
     if "reverse_gvf" in tasks:
         return "reverse_gvf"
     return next((name for name in reversed(tasks) if name != "none"), tasks[0])
-
-
-def _mixed(protocols: Iterable[str | None]) -> str:
-    """Why there is no number over games of these protocols, if so; games without one go with any."""
-    found = sorted({protocol for protocol in protocols if protocol is not None})
-    return f"trials of different protocols ({', '.join(found)}) are not pooled" if len(found) > 1 else ""
 
 
 def _human_note(human_games: list[str], games: list[str], mixed: str) -> str:

@@ -15,7 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from studies.comparison_statistics import Estimate
-from studies.report_numbers import Numbers, Pair
+from studies.report_numbers import Numbers
+from studies.report_verdicts import Pair
 from studies.statistics import bootstrap_interval, mean
 from studies.trial_groups import Agent
 from studies.trial_records import Collection, TrialRecord, curve_frames
@@ -153,7 +154,7 @@ def draw_improvement(numbers: Numbers) -> Figure | None:
         axes.set_title(_title(numbers, pair), fontsize=9)
         axes.set(xlim=(-limit * 1.05, limit * 1.6), ylim=(len(games) - 0.4, -0.6))
         axes.set_yticks(range(len(games)), games)
-        axes.set_xticks([tick for tick in MaxNLocator(6, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
+        axes.set_xticks([tick for tick in MaxNLocator(4, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score")
     return figure
@@ -175,9 +176,9 @@ def draw_probability(numbers: Numbers) -> Figure | None:
     palette = colours(numbers.agents)
     several = len({pair.agent for pair in numbers.pairs}) > 1
     rows = [
-        (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.overall.estimate, palette[pair.other])
+        (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.final_score.overall.estimate, palette[pair.other])
         for pair in numbers.pairs
-        if pair.overall.estimate
+        if pair.final_score.overall.estimate
     ]
     if not rows:
         return None
@@ -185,8 +186,8 @@ def draw_probability(numbers: Numbers) -> Figure | None:
     axes = figure.subplots()
     _draw_points(axes, rows)
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
-    title = f"how often a run of {numbers.task} beats a run of the other agent, over games"
-    axes.set(xlim=(-0.02, 1.02), title=title, xlabel="probability of improvement")
+    figure.suptitle(f"how often a run of {numbers.task} beats a run of the other agent", fontsize=10)
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability of improvement (final score, mean over games)")
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,11 @@ class Collection:
     def planned(self) -> int:
         """Trials that there are or should be."""
         return len(self.trials) + len(self.missing) + len(self.unreadable)
+
+    def sample(self, game: str, agent: Agent, of: Callable[[TrialRecord], float | None]) -> dict[int, float]:
+        """A number of each finished trial of an agent on a game, by seed, where it is known."""
+        found = {t.seed: of(t) for t in self.trials if t.game_label == game and t.agent == agent and t.finished}
+        return {seed: value for seed, value in found.items() if value is not None}
 
 
 def collect(directories: Sequence[Path]) -> Collection:

@@ -411,7 +411,8 @@ def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
         write_trial(trial, score=1.0)
     assert launch.main(["report", str(grid.out)]) == 0
     text = capsys.readouterr().out
-    assert "Against none: one seed shows nothing (1 against 1 seeds)." in text
+    assert "Against none, final score: one seed shows nothing (1 against 1 seeds)." in text
+    assert "Against none, area under the learning curve: one seed shows nothing (1 against 1 seeds)." in text
     assert f"page: {grid.out / 'report.html'}" in text
 
 

@@ -64,7 +64,7 @@ def test_the_documented_steps_reach_compare_and_report(copy):
     assert "auxiliary/accuracy" in json.loads(lines[-1])
     done = launch(copy, "report", "grid")
     assert done.stderr == ""
-    assert "Against none:" in done.stdout
+    assert "Against none, final score:" in done.stdout
     numbers = json.loads((copy / "grid/report.json").read_text())
     assert numbers["task"] == "inverse_dynamics"
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 2), ("inverse_dynamics", 2)]

@@ -78,9 +78,9 @@ def test_numbers_by_hand(finished):
     assert pair["other"] == "none"
     assert pair["improvements"]["pong"]["estimate"]["value"] == pytest.approx(0.5)
     assert pair["improvements"]["catch"] == {"estimate": None, "remark": "the baseline's mean is 0"}
-    assert pair["games"]["pong"]["kind"] == "too few"
+    assert pair["final_score"]["games"]["pong"]["kind"] == "too few"
     # Pong: all nine pairs. Catch: 1 beats all, 0.5 beats two and ties one: (3 + 2.5 + 3)/9.
-    assert pair["overall"]["estimate"]["value"] == pytest.approx((1 + 8.5 / 9) / 2)
+    assert pair["final_score"]["overall"]["estimate"]["value"] == pytest.approx((1 + 8.5 / 9) / 2)
     human = numbers["human_normalised"]
     assert human["games"] == ["pong"]
     assert human["interquartile_mean"]["none"]["value"] == pytest.approx((-18 + 20.7) / 35.3)
@@ -158,7 +158,7 @@ def test_a_grid_of_which_nothing_is_finished(tmp_path):
     page, numbers = report(grid.out)
     assert "0 of 4 trials are finished" in page
     assert "no finished trials to compare" in page
-    assert numbers["comparisons"][0]["games"]["catch"]["kind"] == "too few"
+    assert numbers["comparisons"][0]["final_score"]["games"]["catch"]["kind"] == "too few"
 
 
 def test_damage_that_leaves_something_is_reported(grid):

@@ -6,8 +6,9 @@ import matplotlib
 import pytest
 
 from configs.train import LearnerConfig, RunConfig, TaskConfig, setting_text
-from studies.report_numbers import compared, compute
+from studies.report_numbers import compute
 from studies.report_pictures import COLOURS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
+from studies.report_verdicts import compared
 from studies.trial_groups import Agent, in_order
 from studies.trial_records import collect
 from tests.studies.test_report import report
@@ -39,7 +40,7 @@ def test_a_game_under_two_protocols_is_two_games_and_they_are_not_pooled(tmp_pat
         "No number over games: trials of different protocols (impala, machado)"
     )
     (pair,) = numbers["comparisons"]
-    assert (pair["overall"]["kind"], pair["overall"]["estimate"]) == ("not pooled", None)
+    assert (pair["final_score"]["overall"]["kind"], pair["final_score"]["overall"]["estimate"]) == ("not pooled", None)
     assert "trials of different protocols (impala, machado) are not pooled" in page
     assert not list(both[0].glob("report_human_normalised.png"))
 
@@ -60,7 +61,7 @@ def test_a_protocol_is_atari_s_alone(tmp_path):
     assert numbers["games"] == ["catch", "pong"]
     assert sum("was counted already" in problem for problem in numbers["problems"]) == 4
     assert numbers["human_normalised"]["games"] == ["pong"]
-    assert numbers["comparisons"][0]["overall"]["estimate"] is not None
+    assert numbers["comparisons"][0]["final_score"]["overall"]["estimate"] is not None
 
 
 def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
@@ -79,7 +80,7 @@ def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
         ("reverse_gvf (learning_rate 6e-4)", "none (learning_rate 6e-4)"),
     ]
     assert numbers["problems"] == []
-    assert "reverse_gvf (learning_rate 3e-4) against none (learning_rate 3e-4): too few" in page
+    assert "reverse_gvf (learning_rate 3e-4) against none (learning_rate 3e-4), final score: too few" in page
 
 
 def test_frames_tell_agents_apart(tmp_path):
