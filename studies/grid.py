@@ -24,6 +24,8 @@ GRID_FILE = "grid.json"
 FAILURES_FILE = "failures.json"
 OVERLAY_DIRECTORY = "overlay"
 MAX_JSON_BYTES = 16 << 20
+MAX_NAME_BYTES = 255
+"""Of a directory, on common file systems."""
 
 
 class TrialState(Enum):
@@ -106,6 +108,9 @@ class Grid:
             for settings in config.variants(task)
         ]
         self.agents = tuple(dict.fromkeys(trial.agent for trial in self.trials))
+        longest = max((trial.name for trial in self.trials), key=len, default="")
+        if len(longest.encode()) > MAX_NAME_BYTES:
+            raise ConfigError(f"a directory cannot be called {longest}: vary fewer settings in one grid")
 
     def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
         name = trial_name(game, agent_name(task, settings), seed)

@@ -33,7 +33,7 @@ class GridBoard:
         self._rows: set[str] = set()
         with SummaryWriter(str(grid.out)) as board:
             charts = {game: ["Multiline", [f"{re.escape(game)}/"]] for game in grid.games}
-            board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each task": charts})
+            board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each agent": charts})
 
     def add(self, trial: Trial, lines: Iterable[dict[str, Any]]) -> None:
         """Lines of a trial's metrics; those of frames that are there already are passed over."""

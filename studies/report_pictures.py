@@ -37,6 +37,8 @@ MAX_RATIO = 2.0
 """Bars of the paper's ratio end here; the number beside them is whole."""
 MIN_RATIO = 0.1
 """The axis reaches as far, lest tiny differences look large."""
+MAX_PANELS = 40
+"""Comparisons in one picture: beyond it nobody looks at them, and pictures have a largest size."""
 DPI = 110
 STYLE: Any = {
     "text.parse_math": False,  # A game's name is no formula.
@@ -83,7 +85,8 @@ def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
         return None
     columns = min(3, len(numbers.games))
     rows = -(-len(numbers.games) // columns)
-    figure = Figure(figsize=(max(7, 3.1 * columns), 2.6 * rows + 0.5), layout="constrained")
+    legend_height = 0.5 + 0.18 * (len(numbers.agents) // 4)
+    figure = Figure(figsize=(max(7, 3.1 * columns), 2.6 * rows + legend_height), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     palette = colours(numbers.agents)
     for game, axes in zip(numbers.games, panels, strict=False):
@@ -128,7 +131,8 @@ def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
 
 def draw_improvement(numbers: Numbers) -> Figure | None:
     """The paper's figure 4: a panel for each comparison, a bar for each game."""
-    pairs = [pair for pair in numbers.pairs if pair.improvements]
+    shown = [pair for pair in numbers.pairs if pair.improvements]
+    pairs = shown[:MAX_PANELS]
     if not pairs:
         return None
     games, limit = numbers.games, _ratio_limit(pairs)
@@ -156,7 +160,8 @@ def draw_improvement(numbers: Numbers) -> Figure | None:
         axes.set_yticks(range(len(games)), games)
         axes.set_xticks([tick for tick in MaxNLocator(4, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score")
+    left_out = f" (the first {len(pairs)} of {len(shown)} comparisons)" if len(pairs) < len(shown) else ""
+    figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score{left_out}")
     return figure
 
 
@@ -179,7 +184,7 @@ def draw_probability(numbers: Numbers) -> Figure | None:
         (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.final_score.overall.estimate, palette[pair.other])
         for pair in numbers.pairs
         if pair.final_score.overall.estimate
-    ]
+    ][:MAX_PANELS]
     if not rows:
         return None
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,17 @@ class Collection:
         """Trials that there are or should be."""
         return len(self.trials) + len(self.missing) + len(self.unreadable)
 
+    @cached_property
+    def _finished(self) -> dict[tuple[str, Agent], list[TrialRecord]]:
+        groups: dict[tuple[str, Agent], list[TrialRecord]] = {}
+        for trial in self.trials:
+            if trial.finished:
+                groups.setdefault((trial.game_label, trial.agent), []).append(trial)
+        return groups
+
     def sample(self, game: str, agent: Agent, of: Callable[[TrialRecord], float | None]) -> dict[int, float]:
         """A number of each finished trial of an agent on a game, by seed, where it is known."""
-        found = {t.seed: of(t) for t in self.trials if t.game_label == game and t.agent == agent and t.finished}
+        found = {trial.seed: of(trial) for trial in self._finished.get((game, agent), [])}
         return {seed: value for seed, value in found.items() if value is not None}
 
 

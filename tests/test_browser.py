@@ -82,7 +82,7 @@ def runs(address):
 def test_tensorboard_lays_tasks_over_each_other_and_lists_the_trials(browser, tensorboard):
     four = "Matches (4)"  # Two tasks and two seeds, for each of two games.
     text = browser.read(
-        f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each task", four, four, "overlay/reverse_gvf"
+        f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each agent", four, four, "overlay/reverse_gvf"
     )
     assert text.count(four) == 2
     for game in ("catch", "puddleworld"):

@@ -392,6 +392,16 @@ def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_counts_what_is_varied(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("studies.grid_estimate.SECONDS", 0.01)
+    varied = ["--vary", "learning_rate=3e-4,6e-4", "--vary", "torso=shallow,nature", "--vary", "frames=400,800"]
+    assert launch.main(["compare", *GRID, *varied, "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "games 1 x tasks and settings 8 x seeds 2 = 16 trials of 400 or 800 frames" in text
+    assert len(re.findall(r"none-torso=\w+ +│", text)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_mistakes_in_reports(capsys, tmp_path):
     assert "no directory was named" in mistake(capsys, "report")
     assert "is not a directory" in mistake(capsys, "report", tmp_path / "nowhere")

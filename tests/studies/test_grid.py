@@ -87,6 +87,13 @@ def test_a_grid_of_other_values_is_another(tmp_path):
                        vary=("learning-rate=0.0003,0.0006",))).states()  # fmt: skip
 
 
+def test_names_that_no_directory_can_have_are_refused(tmp_path):
+    names = ("learning_rate", "rmsprop_eps", "rmsprop_initial_moment", "clip_norm", "value_cost", "entropy_cost", "rho_clip")
+    vary = tuple(f"{name}={1 / 3}" for name in names)
+    with pytest.raises(ConfigError, match="vary fewer settings"):
+        Grid(CompareConfig(games=("catch",), tasks=("none",), frames=FRAMES, out=str(tmp_path / "g"), vary=vary))
+
+
 def test_what_has_become_of_a_trial(tmp_path, never):
     grid = make_grid(tmp_path / "g", seeds=2)
     finished, begun, interrupted, new = grid.trials

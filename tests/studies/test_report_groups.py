@@ -7,7 +7,7 @@ import pytest
 
 from configs.train import LearnerConfig, RunConfig, TaskConfig, setting_text
 from studies.report_numbers import compute
-from studies.report_pictures import COLOURS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
+from studies.report_pictures import COLOURS, MAX_PANELS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
 from studies.report_verdicts import compared
 from studies.trial_groups import Agent, in_order
 from studies.trial_records import collect
@@ -160,6 +160,18 @@ def test_the_axis_of_improvements_spans_what_is_shown(tmp_path, ours, limit):
     ticks = axes.get_xticks()
     assert len(ticks) >= 3
     assert max(abs(ticks)) <= limit + 1e-9
+
+
+def test_a_picture_of_very_many_comparisons_has_a_bounded_size(tmp_path):
+    rates = ",".join(f"{number}e-5" for number in range(1, MAX_PANELS + 12))
+    grid = make_grid(tmp_path / "g", tasks=("none", "gvf"), seeds=1, vary=(f"gvf.learning_rate={rates}",))
+    write_all(grid, 1.0)
+    numbers = compute(collect([grid.out]), None)
+    assert len(numbers.pairs) > MAX_PANELS
+    with matplotlib.rc_context():
+        figure = draw_improvement(numbers)
+    assert sum(axes.axison for axes in figure.axes) == MAX_PANELS
+    assert f"(the first {MAX_PANELS} of {len(numbers.pairs)} comparisons)" in figure.get_suptitle()
 
 
 def test_settings_as_one_would_type_them():
