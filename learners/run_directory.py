@@ -38,6 +38,12 @@ def looking_into(path: Path) -> Iterator[None]:
         raise RunError(f"cannot look into {path}: {explain(error)}") from None
 
 
+def check_no_file(path: Path) -> None:
+    """Raises RunError where a file is in the place of a directory."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file, not a directory")
+
+
 class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
@@ -51,6 +57,7 @@ class RunDirectory:
         """A directory for a new run, not made yet; one that holds anything is refused."""
         run = RunDirectory(path)
         with looking_into(path):
+            check_no_file(path)
             if run.config_path.exists():
                 raise RunError(f"{run.path} already holds a run; continue it with --resume or choose another --run-dir")
             if path.is_dir() and not all(entry.name == LOCK or is_unfinished(entry) for entry in path.iterdir()):
@@ -61,6 +68,7 @@ class RunDirectory:
     def open(path: Path) -> RunDirectory:
         run = RunDirectory(path)
         with looking_into(path):
+            check_no_file(path)
             if not run.config_path.is_file():
                 raise RunError(f"{path} holds no run (it has no config.json)")
             for name in ENTRIES:

@@ -17,7 +17,7 @@ from configs.vary import settings_name
 from envs.game_sets import expand_games
 from learners.checkpoint import CheckpointError
 from learners.files import explain, parse_json, read_bounded
-from learners.run_directory import LOCK, RunDirectory, RunError, looking_into, provenance
+from learners.run_directory import LOCK, RunDirectory, RunError, check_no_file, looking_into, provenance
 from learners.run_lock import locked
 
 GRID_FILE = "grid.json"
@@ -123,8 +123,7 @@ class Grid:
     def states(self) -> dict[str, TrialState]:
         """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
         with looking_into(self.out):
-            if self.out.exists() and not self.out.is_dir():
-                raise RunError(f"{self.out} is not a directory; choose another --out")
+            check_no_file(self.out)
             if not holds_anything(self.out):
                 return dict.fromkeys((trial.name for trial in self.trials), TrialState.NEW)
             if not (self.out / GRID_FILE).is_file():

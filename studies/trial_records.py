@@ -13,7 +13,7 @@ import numpy as np
 from configs.train import learning_settings
 from envs.atari import atari_games, published_scores
 from learners.files import parse_json
-from learners.run_directory import RunDirectory, RunError, looking_into
+from learners.run_directory import RunDirectory, RunError, check_no_file, looking_into
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
 from studies.statistics import Array, area_under_curve
 from studies.trial_groups import Agent, in_order, unequal_settings, with_labels
@@ -120,6 +120,7 @@ def collect(directories: Sequence[Path]) -> Collection:
     seen: set[Any] = set()
     for directory in directories:
         with looking_into(directory):
+            check_no_file(directory)
             if not directory.is_dir():
                 raise RunError(f"{directory} is not a directory")
             paths = list(_run_paths(directory))
