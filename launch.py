@@ -275,9 +275,11 @@ def print_evaluation(evaluation: dict[str, Any]) -> None:
     from studies.progress import counted
 
     error = evaluation["standard_error"]
+    rules = [f"{evaluation['protocol']} protocol"] if evaluation["protocol"] else []
+    rules += ["greedy"] if evaluation["greedy"] else []
     print(
         evaluation["game"]
-        + (f" ({evaluation['protocol']} protocol)" if evaluation["protocol"] else "")
+        + (f" ({', '.join(rules)})" if rules else "")
         + f", {counted(evaluation['episodes'], 'game')}: mean {evaluation['mean']:.2f}"
         + (f" +- {error:.2f}" if error is not None else "")
         + f", median {evaluation['median']:.2f}"

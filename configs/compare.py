@@ -74,8 +74,10 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         for name in ("seeds", "cores_per_trial", "attempts", "frames", "first_seed"):
-            if getattr(self, name) < (0 if name == "first_seed" else 1):
-                raise ConfigError(f"--{name.replace('_', '-')} must be positive, not {getattr(self, name)}")
+            least = 0 if name == "first_seed" else 1
+            if getattr(self, name) < least:
+                must = "positive" if least else "at least 0"
+                raise ConfigError(f"--{name.replace('_', '-')} must be {must}, not {getattr(self, name)}")
         for task in self.tasks or ("none",):
             for settings in self.variants(task):
                 self.trial("catch", task, self.first_seed, settings)

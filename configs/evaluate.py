@@ -37,7 +37,7 @@ class EvaluateConfig:
         if self.episodes < 1:
             raise ConfigError(f"--episodes must be positive, not {self.episodes}")
         if self.seed < 0:
-            raise ConfigError(f"--seed must not be negative, not {self.seed}")
+            raise ConfigError(f"--seed must be at least 0, not {self.seed}")
         self.checkpoint_frame()
 
     def checkpoint_frame(self) -> int | None:

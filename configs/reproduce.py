@@ -27,4 +27,4 @@ class ReproduceConfig:
         if self.runs < 0 or self.runs == 1:
             raise ConfigError(f"--runs must be at least 2 for a standard error, not {self.runs}")
         if self.seed < 0:
-            raise ConfigError(f"--seed must not be negative, not {self.seed}")
+            raise ConfigError(f"--seed must be at least 0, not {self.seed}")

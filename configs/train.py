@@ -364,7 +364,7 @@ def _check_numbers(config: Any) -> None:
             if item.name in _CLOSED_FRACTION and not 0 <= value <= 1:
                 raise ConfigError(f"{flag} must lie in [0, 1], not {value}")
             if value < 0:
-                raise ConfigError(f"{flag} must not be negative, not {value}")
+                raise ConfigError(f"{flag} must be at least 0, not {value}")
             if value > _AT_MOST.get(item.name, math.inf):
                 raise ConfigError(f"{flag} must be at most {_AT_MOST[item.name]}, not {value}")
 

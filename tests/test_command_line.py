@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import launch
+from actors.evaluator import Evaluation
 from envs.grid_games import GRIDS
 from learners.learner import Learner
 from learners.run_directory import provenance
@@ -70,7 +71,7 @@ def snapshot(directory):
         (["--learning-rate", "-1"], "--learning-rate must be positive"),
         (["--discount", "1"], r"--discount must lie in \[0, 1\)"),
         (["--trace-lambda", "2"], r"--trace-lambda must lie in \[0, 1\]"),
-        (["--num-actors", "-1"], "--num-actors must not be negative"),
+        (["--num-actors", "-1"], "--num-actors must be at least 0, not -1"),
         (["--torso", "huge"], "invalid choice 'huge'"),
         (["--task", "magic"], "invalid choice 'magic'"),
         (["--preset", "mine"], "invalid choice 'mine'"),
@@ -205,6 +206,23 @@ def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", *TINY, "--run-dir"],
+        ["train", "--resume", "--run-dir"],
+        ["evaluate", "--run-dir"],
+        ["compare", "--games", "catch", "--tasks", "none", "--out"],
+        ["report"],
+    ],
+)
+def test_a_file_where_a_directory_is_wanted(capsys, tmp_path, command):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    assert f"{path} is a file" in mistake(capsys, *command, path)
+    assert path.read_text() == "mine"
+
+
 def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
     for name in ("thesis.tex", ".thesis.tmp"):
         directory = tmp_path / name
@@ -314,6 +332,8 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "holds no run" in mistake(capsys, "evaluate", "--run-dir", tmp_path)
     assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")
     assert "--run-dir" in mistake(capsys, "evaluate")
+    assert "--seed must be at least 0, not -1" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--seed", "-1")
+    assert "--seed must be at least 0, not -1" in mistake(capsys, "reproduce", "lambda", "--out", tmp_path, "--seed", "-1")
     assert "--seconds must be positive" in mistake(capsys, "benchmark", "--seconds", "0")
     assert "did you mean breakout" in mistake(capsys, "benchmark", "--game", "brekout")
     assert "only uint8 images" in mistake(capsys, "benchmark", "--game", "gym:CartPole-v1")
@@ -333,6 +353,7 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         (["--tasks"], "--tasks is missing"),
         (["--seeds", "0"], "--seeds must be positive, not 0"),
         (["--seeds", "some"], "--seeds.*'some'"),
+        (["--first-seed", "-1"], "--first-seed must be at least 0, not -1"),
         (["--frames", "100"], "less than one batch of 160 steps"),
         (["--frames", "1.5"], "--frames: '1.5' is not a whole number of frames"),
         (["--frames", "0"], "--frames must be positive, not 0"),
@@ -370,7 +391,6 @@ def test_a_grid_that_was_begun_with_a_setting_without_effect_continues_with_it(t
 def test_a_grid_overwrites_nothing(capsys, tmp_path):
     assert "--out is missing" in mistake(capsys, "compare", *GRID)
     (tmp_path / "file").write_text("mine")
-    assert "is not a directory" in mistake(capsys, "compare", *GRID, "--out", tmp_path / "file")
     assert "is not empty and not a grid" in mistake(capsys, "compare", *GRID, "--out", tmp_path)
     out = tmp_path / "grid"
     grid = make_grid(out, tasks=("none",))
@@ -442,6 +462,14 @@ def test_a_report_says_on_the_terminal_what_it_could_not_use(capsys, tmp_path):
     page = (grid.out / "report.html").read_text()
     assert page.index("result.json is damaged") < page.index("<h2>Verdicts")
     assert page.count("result.json is damaged") == 10 + 23  # At the top no more than ten, at the end all.
+
+
+def test_an_evaluation_is_printed_with_what_it_has(capsys):
+    launch.print_evaluation(Evaluation("pong", "machado", [1.0, 3.0], [5, 5], greedy=True).summary())
+    launch.print_evaluation(Evaluation("pong", "impala", [1.0], [5]).summary() | {"protocol": None, "human_normalised": None})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("pong (machado protocol, greedy), 2 games: mean 2.00 +- 1.00, median 2.00, human-normalised 0.6")
+    assert second == "pong, 1 game: mean 1.00, median 1.00"
 
 
 def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_a_reader_who_left(capfd, monkeypatch):
