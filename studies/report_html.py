@@ -31,12 +31,13 @@ th { font-weight: 600; color: var(--soft); white-space: nowrap; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 .better { color: var(--good); font-weight: 600; }
 .worse { color: var(--bad); font-weight: 600; }
+td .soft { font-size: 1em; }
 tr.group th { padding-top: 1.1rem; color: var(--ink); white-space: normal; }
 figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; display: block; }
 pre { background: var(--wash); padding: 0.7rem 0.9rem; border-radius: 6px; overflow-x: auto; font-size: 0.85rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { table { min-width: 34rem; font-size: 0.8rem; } }
+@media (max-width: 40rem) { table { min-width: 34rem; font-size: 0.8rem; } table.wide { min-width: 52rem; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 11pt; }
   h2 { break-after: avoid; }
@@ -55,7 +56,7 @@ def table(heads: list[str], rows: Iterable[list[str]], numeric: tuple[int, ...] 
     for row in rows:
         body.append(_line("td", [Html("") if row[0] == group else row[0], *row[1:]], numeric))
         group = row[0]
-    return _framed(_line("th", heads, numeric), body)
+    return _framed("", _line("th", heads, numeric), body)
 
 
 def grouped_table(heads: list[str], groups: dict[str, list[list[str]]], numeric: tuple[int, ...] = ()) -> str:
@@ -64,11 +65,11 @@ def grouped_table(heads: list[str], groups: dict[str, list[list[str]]], numeric:
     for name, rows in groups.items():
         body.append(f'<tr class="group"><th colspan="{len(heads)}">{escape(name)}</th></tr>')
         body += [_line("td", row, numeric) for row in rows]
-    return _framed(_line("th", heads, numeric), body)
+    return _framed(' class="wide"', _line("th", heads, numeric), body)
 
 
-def _framed(head: str, body: list[str]) -> str:
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(body)}</tbody></table></div>'
+def _framed(attributes: str, head: str, body: list[str]) -> str:
+    return f'<div class="scroll"><table{attributes}><thead>{head}</thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
 def _line(tag: str, cells: list[str], numeric: tuple[int, ...]) -> str:

@@ -88,8 +88,16 @@ def test_a_grid_of_other_values_is_another(tmp_path):
 
 
 def test_names_that_no_directory_can_have_are_refused(tmp_path):
-    names = ("learning_rate", "rmsprop_eps", "rmsprop_initial_moment", "clip_norm", "value_cost", "entropy_cost", "rho_clip")
-    vary = tuple(f"{name}={1 / 3}" for name in names)
+    names = (
+        "learning_rate",
+        "rmsprop_eps",
+        "rmsprop_initial_moment",
+        "clip_norm",
+        "value_cost",
+        "entropy_cost",
+        "warm_up_updates",
+    )
+    vary = tuple(f"{name}={10**15 if name == 'warm_up_updates' else 0.12345678901234567}" for name in names)
     with pytest.raises(ConfigError, match="vary fewer settings"):
         Grid(CompareConfig(games=("catch",), tasks=("none",), frames=FRAMES, out=str(tmp_path / "g"), vary=vary))
 
