@@ -136,7 +136,7 @@ def test_games_of_one_seed_begin_differently():
 
 def test_roms_for_two_players_alone_are_refused():
     assert not set(atari_games()) & TWO_PLAYERS
-    with pytest.raises(GameError, match="unknown game 'joust'"):
+    with pytest.raises(GameError, match="joust needs two players"):
         check_game("joust")
 
 
