@@ -1,0 +1,127 @@
+"""From the words of a command line to configs; a mistake becomes a ConfigError of one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+
+from configs.compare import COMPARE_PRESETS, CompareConfig
+from configs.errors import ConfigError
+from configs.shell import launch_command
+from configs.train import PRESETS, TrainConfig
+from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
+from studies.progress import tell
+
+T = TypeVar("T")
+
+
+def announce_imports(*modules: str) -> None:
+    """Says what is about to be imported, which takes seconds, unless it has been already."""
+    if missing := [name for name in modules if name not in sys.modules]:
+        tell(f"starting: importing {' and '.join(missing)}")
+
+
+def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
+    """Command-line flags as a config; tyro's framed errors become one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                kind,
+                prog=f"launch.py {command}",
+                args=list(arguments),
+                default=tyro.MISSING_NONPROP if default is None else default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+            )
+    except SystemExit as exit:
+        if exit.code in (0, None):
+            raise
+        raise ConfigError(_one_line(complaint.getvalue(), command)) from None
+
+
+def parse_train(arguments: Sequence[str]) -> TrainConfig:
+    """The config of a new run, from its preset, or of a resumed one, from what it was started with."""
+    given = parse(TrainConfig, "train", arguments)
+    defaults = PRESETS[given.preset]
+    config = parse(TrainConfig, "train", arguments, defaults)
+    from envs.atari import atari_games
+    from envs.registry import check_game, check_trusted
+
+    if config.run.resume:
+        announce_imports("torch")
+        from learners.run_directory import RunDirectory
+
+        started = RunDirectory.open(config.run_path).read_config()
+        check_trusted(started.env.game, given.env.game)
+        defaults = started.with_run(run_dir=str(config.run_path)).apart_from_its_cluster()
+        config = parse(TrainConfig, "train", arguments, defaults)
+        config.check_resumes(started)
+    check_game(config.env.game)
+    chosen = changed_settings(config, defaults)
+    check_tasks_use(chosen, [config.task])
+    check_pool_uses(chosen, config.actors.pool, "--pool serial")
+    check_games_use(chosen, [config.env.game], atari_games())
+    return config
+
+
+def resume_arguments(config: TrainConfig) -> list[str]:
+    """Flags that continue a run, with those that are never taken from its directory."""
+    from envs.registry import check_trusted
+    from envs.stream import GameError
+
+    game: list[str] = []
+    try:
+        check_trusted(config.env.game, named="")
+    except GameError:
+        game = ["--game", config.env.game]
+    cluster = ["--ray-address", config.actors.ray_address] if config.actors.ray_address else []
+    return ["--run-dir", str(config.run_path), "--resume", *game, *cluster]
+
+
+def parse_compare(arguments: Sequence[str]) -> CompareConfig:
+    """The config of a grid, from its preset; only settings that have an effect on one of its trials."""
+    given = parse(CompareConfig, "compare", arguments)
+    defaults = COMPARE_PRESETS[given.preset]
+    config = parse(CompareConfig, "compare", arguments, defaults)
+    config.check_complete()
+    from envs.atari import atari_games
+    from envs.game_sets import expand_games
+
+    games = expand_games(config.games)
+    chosen = changed_settings(config, defaults)
+    try:
+        check_tasks_use(chosen, config.tasks)
+        check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
+        check_games_use(chosen, games, atari_games())
+    except ConfigError:
+        from studies.grid import GRID_FILE
+
+        if not os.path.exists(Path(config.out) / GRID_FILE):  # A grid that was begun with such settings continues with them.
+            raise
+    return config
+
+
+def _one_line(framed: str, command: str) -> str:
+    """The message in tyro's frame, with the flags that it suggests instead."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", framed)
+    lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
+    body: list[str] = []
+    for line in lines[1:]:
+        if line.startswith(("──", "---")):  # A frame's border, whatever the terminal's characters.
+            if body:
+                break
+            continue
+        body.append(line)
+    message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
+    if "Perhaps you meant" in text or "Arguments similar to" in text:
+        flags = re.findall(r"^\W? {4,5}(--[\w-]+)", text, flags=re.MULTILINE)  # What explains them stands further right.
+        message += f"; did you mean {' or '.join(dict.fromkeys(flags))}?"
+    return f"{message} ({launch_command(command, '--help')} explains every flag)"
