@@ -73,7 +73,7 @@ def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, nev
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "the same command continues" in output
+    assert "stopped and saved; continue with: " in output
     assert "Traceback" not in errors
     assert not psutil.wait_procs(children, timeout=10)[1]
     saved = {path.parent.parent.name for path in out.glob("*/checkpoints/frame_*")}
