@@ -66,7 +66,7 @@ def test_evaluations_beside_a_run_that_replaces_its_checkpoints(make_config):
     training = start_training(config)
     others = []
     try:
-        wait_until(lambda: checkpoints.exists() and any(checkpoints.glob("frame_*")))
+        wait_until(lambda: any(int(path.stem.removeprefix("frame_")) for path in checkpoints.glob("frame_*.safetensors")))
         failures = PROCESSES.Queue()
         others = [PROCESSES.Process(target=evaluate_often, args=(config.run_path, failures)) for _ in range(2)]
         for process in others:
