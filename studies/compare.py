@@ -25,6 +25,7 @@ from studies.grid import Grid, Trial, TrialState
 from studies.grid_board import GridBoard
 from studies.grid_estimate import estimate_grid, print_estimate
 from studies.grid_progress import Follower, GridProgress
+from studies.progress import counted
 from studies.trial import TrialProcess
 
 POLL_SECONDS = 0.2
@@ -47,7 +48,7 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
         choose_device(config.learner.device)
     states = grid.states()
     if all(state is TrialState.FINISHED for state in states.values()):
-        print(f"all {len(states)} trials are finished")
+        print(f"nothing is left to do: {len(states)} of {counted(len(states), 'trial')} finished")
     else:
         print_estimate(grid, states, estimate_grid(grid, states, cores))
     if config.dry_run:

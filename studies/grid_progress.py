@@ -14,7 +14,7 @@ from rich.table import Table
 
 from learners.files import parse_json
 from studies.grid import Trial
-from studies.progress import PLAIN_SECONDS, on_terminal, tell
+from studies.progress import next_line, on_terminal, tell
 
 MAX_ROWS = 20
 MAX_READ_BYTES = 1 << 20
@@ -63,7 +63,8 @@ class GridProgress:
     def __init__(self, trials: list[Trial], followers: dict[str, Follower]):
         self._trials = trials
         self._followers = followers
-        self._last_line = time.monotonic()
+        self._start = time.monotonic()
+        self._next_line = next_line(0.0)
         self._live: Live | None = None
         if on_terminal():
             self._live = Live(console=Console(stderr=True), auto_refresh=False)
@@ -74,8 +75,8 @@ class GridProgress:
         if self._live is not None:
             with suppress(OSError):
                 self._live.update(self._table(running, finished, failed), refresh=True)
-        elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
-            self._last_line = time.monotonic()
+        elif (elapsed := time.monotonic() - self._start) >= self._next_line:
+            self._next_line = next_line(elapsed)
             tell(self._summary(running, finished, failed))
 
     def close(self) -> None:

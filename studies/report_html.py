@@ -78,10 +78,6 @@ def _line(tag: str, cells: list[str], numeric: tuple[int, ...]) -> str:
     return "<tr>" + "".join(f"<{tag}{kind}>{text}</{tag}>" for kind, text in zip(kinds, texts, strict=True)) + "</tr>"
 
 
-def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" + "s" * (number != 1)
-
-
 def bullets(lines: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
 

@@ -9,11 +9,11 @@ from html import escape
 
 from studies.calibration import LEAST_TRIALS, SPLITS, Calibration
 from studies.comparison_statistics import SHUFFLES, SIGNIFICANCE
+from studies.progress import counted
 from studies.report_html import (
     STYLE,
     Html,
     bullets,
-    counted,
     grouped_table,
     interval,
     plain,
@@ -205,7 +205,9 @@ def _origin(numbers: Numbers, collection: Collection) -> str:
     frames = [f"{count:,}" for count in sorted({trial.frames for trial in trials})]
     protocols = sorted({trial.protocol for trial in trials if trial.protocol is not None})
     games_played = sorted({trial.evaluated_games for trial in trials if trial.finished})
-    how = " or ".join(f"mean of {n} whole games" if n else "mean of the last 100 games of training" for n in games_played)
+    how = " or ".join(
+        f"mean of {counted(n, 'whole game')}" if n else "mean of the last 100 games of training" for n in games_played
+    )
     facts = [
         f"Frames a trial: {', '.join(frames)}. Seeds: {', '.join(map(str, seeds))}.",
         f"Atari protocol: {', '.join(protocols)}." if protocols else "No Atari game, and so no protocol.",

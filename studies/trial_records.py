@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from configs.train import learning_settings
-from envs.atari import atari_games, published_scores
+from envs.atari import published_scores
+from envs.registry import applied_protocol
 from learners.files import parse_json
 from learners.run_directory import RunDirectory, RunError, check_no_file, looking_into
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
@@ -181,7 +182,7 @@ def read_trial(path: Path, problems: list[str]) -> TrialRecord:
         game=config.env.game,
         task=config.task,
         seed=config.run.seed,
-        protocol=config.env.protocol if config.env.game in atari_games() else None,
+        protocol=applied_protocol(config.env.game, config.env.protocol),
         frames=config.run.frames,
         settings=learning_settings(config),
         eval_episodes=config.run.eval_episodes,

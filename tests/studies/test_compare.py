@@ -190,4 +190,4 @@ def test_a_finished_grid_measures_and_starts_nothing(tmp_path, never, monkeypatc
     compare(
         CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(grid.out)), "x", never
     )
-    assert capsys.readouterr().out == "all 4 trials are finished\n"
+    assert capsys.readouterr().out == "nothing is left to do: 4 of 4 trials finished\n"
