@@ -4,7 +4,13 @@ import threading
 import pytest
 import torch
 
+from actors.resources import available_cores
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: tests wait for processes, and meanwhile others can compute."""
+    return min(4, available_cores() + 1)
 
 
 @pytest.fixture

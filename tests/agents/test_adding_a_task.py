@@ -20,6 +20,7 @@ FILE, REGISTRY, NAME = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 PACKAGES = ("actors", "agents", "configs", "envs", "learners", "studies")
 
 
+@pytest.mark.slow
 def test_the_documented_task_learns(make_config, never, monkeypatch):
     module = {"__name__": "agents.tasks.inverse_dynamics"}
     exec(compile(FILE, "adding_a_task.md", "exec"), module)

@@ -55,6 +55,7 @@ def test_a_run_too_short_to_be_judged_says_so():
         soak.judge(samples()[:3])
 
 
+@pytest.mark.slow
 def test_a_short_soak_watches_a_real_run_and_judges_it(tmp_path):
     """Whether it finds so short a run flat is another matter: Python itself is still warming up."""
     flags = f"--game catch --torso shallow --num-actors 1 --frames 30_000 --seconds 0.1 --out {tmp_path / 'soak'}"

@@ -39,7 +39,12 @@ def test_shares_are_of_the_lines_that_have_them():
 
 
 @pytest.mark.parametrize(
-    ("moment", "number"), [("alone", signal.SIGINT), ("alone", signal.SIGTERM), ("training", signal.SIGTERM)]
+    ("moment", "number"),
+    [
+        ("alone", signal.SIGINT),
+        pytest.param("alone", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("training", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
 def test_a_benchmark_that_is_stopped_leaves_promptly_and_quietly(moment, number):
     """Whether it measures a part alone, in processes that a terminal's Ctrl-C reaches as well, or trains."""

@@ -72,7 +72,7 @@ def test_a_policy_that_never_ends_a_game_has_answers_too():
         assert np.abs(answers).max() <= 1
 
 
-@pytest.mark.parametrize("game", GRIDS)
+@pytest.mark.parametrize("game", [pytest.param("collect_objects", marks=pytest.mark.slow), "puddleworld"])
 def test_exact_answers_are_the_means_of_simulated_returns(game):
     """Games played from their tables, with returns summed up by the definitions of the two tasks."""
     grid, rng = dataclasses.replace(GRIDS[game](), limit=NO_LIMIT), np.random.default_rng(0)

@@ -22,7 +22,7 @@ SHORT = {
 }
 
 
-@pytest.fixture(params=SHORT)
+@pytest.fixture(params=[pytest.param(name, marks=() if name == "lambda" else pytest.mark.slow) for name in SHORT])
 def study(request, monkeypatch):
     module, changes = SHORT[request.param]
     for name, value in changes.items():

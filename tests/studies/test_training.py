@@ -204,7 +204,13 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkey
     assert newest(config).tensors["learner.counters"].tolist() == [80, 4]
 
 
-@pytest.mark.parametrize(("pool", "task"), [("ray", "none"), *(("serial", task) for task in TASKS)])
+@pytest.mark.parametrize(
+    ("pool", "task"),
+    [
+        ("ray", "none"),
+        *(pytest.param("serial", task, marks=() if task in ("none", "reverse_gvf") else pytest.mark.slow) for task in TASKS),
+    ],
+)
 def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool, task):
     result = train(make_config(pool=pool, task=task, **CATCH), never)
     assert result["evaluation"]["mean"] > 0.9
