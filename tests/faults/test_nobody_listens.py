@@ -12,7 +12,6 @@ import threading
 import pytest
 
 import launch
-from studies import grid_progress
 from studies.grid_progress import GridProgress
 from studies.progress import Progress
 from tests.running import ROOT
@@ -81,7 +80,6 @@ class Refusing(io.StringIO):
 def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal):
     monkeypatch.setattr(threading, "excepthook", launch.report_thread)  # The bar is drawn by a thread.
     monkeypatch.setattr("studies.progress.PLAIN_SECONDS", 0.0)
-    monkeypatch.setattr(grid_progress, "PLAIN_SECONDS", 0.0)
     stderr = Refusing(terminal)
     monkeypatch.setattr(sys, "stderr", stderr)
     progress = Progress("playing", 10)
