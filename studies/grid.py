@@ -130,7 +130,7 @@ class Grid:
                 raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
         recorded = read_json(self.out / GRID_FILE).get("grid")
         if isinstance(recorded, dict):
-            recorded = without_execution(recorded)  # An earlier version may have written more of them.
+            recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
             raise RunError(f"{self.out} holds another grid ({_difference(recorded, self.identity())}); choose another --out")
         return {trial.name: trial.state() for trial in self.trials}
@@ -178,6 +178,15 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise RunError(f"{path} is damaged: it is not a table")
     return values
+
+
+def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The identity of a grid as this version would have recorded it: an earlier one recorded settings of execution as well,
+    and not the settings that it did not have, which had the effect that their defaults have."""
+    defaults = CompareConfig().identity()
+    groups = {name: group for name, group in defaults.items() if isinstance(group, dict)}
+    kept = without_execution(recorded)
+    return kept | {name: group | kept[name] for name, group in groups.items() if isinstance(kept.get(name), dict)}
 
 
 def _difference(recorded: Any, ours: dict[str, Any]) -> str:

@@ -191,31 +191,23 @@ def test_a_directory_that_cannot_be_written(capsys, tmp_path):
     assert "cannot write" in mistake(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["train", *TINY, "--run-dir"],
-        ["train", "--resume", "--run-dir"],
-        ["evaluate", "--run-dir"],
-        ["compare", "--games", "catch", "--tasks", "none", "--out"],
-        ["report"],
-    ],
-)
+WITH_A_DIRECTORY = [
+    ["train", *TINY, "--run-dir"],
+    ["train", "--resume", "--run-dir"],
+    ["evaluate", "--run-dir"],
+    ["compare", "--games", "catch", "--tasks", "none", "--out"],
+    ["report"],
+]
+"""Commands that a directory completes."""
+
+
+@pytest.mark.parametrize("command", WITH_A_DIRECTORY)
 def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
     assert "File name too long" in mistake(capsys, *command, tmp_path / ("x" * 300))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["train", *TINY, "--run-dir"],
-        ["train", "--resume", "--run-dir"],
-        ["evaluate", "--run-dir"],
-        ["compare", "--games", "catch", "--tasks", "none", "--out"],
-        ["report"],
-    ],
-)
+@pytest.mark.parametrize("command", WITH_A_DIRECTORY)
 def test_a_file_where_a_directory_is_wanted(capsys, tmp_path, command):
     path = tmp_path / "file"
     path.write_text("mine")

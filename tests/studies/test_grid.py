@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -161,6 +162,17 @@ def test_a_grid_file_that_also_records_how_it_was_run_is_still_this_grids(tmp_pa
     record["grid"]["auxiliary"]["meta_memory_gb"] = 4.0
     (grid.out / "grid.json").write_text(json.dumps(record))
     assert set(grid.states().values()) == {TrialState.NEW}
+
+
+def test_a_grid_from_before_a_setting_existed_continues_with_its_default_alone(tmp_path):
+    grid = make_grid(tmp_path / "g")
+    record = read_json(grid.out / "grid.json")
+    del record["grid"]["auxiliary"]["meta_period"]
+    (grid.out / "grid.json").write_text(json.dumps(record))
+    assert set(grid.states().values()) == {TrialState.NEW}
+    other = Grid(replace(grid.config, auxiliary=replace(grid.config.auxiliary, meta_period=40)))
+    with pytest.raises(RunError, match="--meta-period 0, not 40"):
+        other.states()
 
 
 @pytest.mark.parametrize(
