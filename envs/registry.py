@@ -6,6 +6,7 @@ import difflib
 
 import gymnasium
 
+from configs.shell import launch_command
 from envs.atari import TWO_PLAYERS, AtariGames, atari_games
 from envs.catch import Catch
 from envs.grid_games import GRIDS, GridGames
@@ -26,10 +27,10 @@ def check_game(name: str) -> None:
         return
     wanted, known = name.lower().replace("-", "_"), (*SMALL_GAMES, *atari_games())
     if wanted in TWO_PLAYERS:
-        raise GameError(f"{wanted} needs two players, and the agent plays alone; `launch.py games` lists what it can play")
+        raise GameError(f"{wanted} needs two players, and the agent plays alone; {_how_to_list()}")
     if name not in known:
         near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
-        raise GameError(f"unknown game '{name}'; {_did_you_mean(near) or '`launch.py games` lists them'}")
+        raise GameError(f"unknown game '{name}'; {_did_you_mean(near) or _how_to_list()}")
 
 
 def _check_registered(env_id: str) -> None:
@@ -43,6 +44,10 @@ def _check_registered(env_id: str) -> None:
     raise GameError(
         f"unknown game '{GYMNASIUM_PREFIX}{env_id}': no Gymnasium environment of that name is registered; {' '.join(hints)}"
     )
+
+
+def _how_to_list() -> str:
+    return f"for a list: {launch_command('games')}"
 
 
 def _did_you_mean(names: list[str]) -> str:
