@@ -108,7 +108,7 @@ def test_gymnasium_envs_that_cannot_be_played_say_why(env_id, what):
 def test_unknown_games_get_the_nearest_name():
     with pytest.raises(GameError, match="did you mean breakout"):
         check_game("brekout")
-    with pytest.raises(GameError, match="for a list: .*launch.py games"):
+    with pytest.raises(GameError, match=r"for a list: .*launch\.py games"):
         check_game("xqzzz")
 
 
