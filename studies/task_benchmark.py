@@ -22,8 +22,8 @@ from learners.learner import Learner
 from studies.measuring import measure_apart
 
 ROUNDS = 2
-PERIODS = (1, 2, 4)
-"""In windows of K updates."""
+PERIODS = (2, 4)
+"""In windows of K updates, beside the one window of the task's own row."""
 MEMORY_INTERVALS = (5, 20)
 
 
@@ -42,7 +42,7 @@ def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
 def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
     """Time of an update with each task, averaged over a period of the meta-gradient, over that of a plain update.
 
-    `reverse_gvf` is measured with several periods M besides.
+    `reverse_gvf` is measured with longer periods M besides.
 
     Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
     favour either.
@@ -61,7 +61,7 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     for name, case in cases.items():
         learner = Learner(case, spec)
         updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
-        _seconds(learner, batch, 2 * updates + 1, stop)  # Fills the first window, and the allocator's store of memory.
+        _seconds(learner, batch, updates + case.auxiliary.meta_interval + 1, stop)  # Fills the first window, and the allocator's store of memory.
         ratios = []
         for _ in range(ROUNDS):
             reference = _seconds(plain, batch, 4, stop)
