@@ -49,6 +49,9 @@ class CompareConfig:
     """Environment frames that each trial trains for; 10M, 1e7 and 10_000_000 are the same."""
     out: str = ""
     """Directory of the grid: one run directory for each trial."""
+    archive: str = ""
+    """Directory to keep finished trials in as well, in one small file each (config, result and curves), such as a repository
+    can hold. Trials that are there already are not trained again, and `launch.py report` reads it."""
     dry_run: bool = False
     """Only say what the grid would take."""
     cores_per_trial: int = 1
@@ -131,7 +134,7 @@ class CompareConfig:
         return values | {"games": list(self.games), "tasks": list(self.tasks), "pool": self.pool}
 
 
-_EXECUTION = ("out", "dry_run", "cores_per_trial", "attempts")
+_EXECUTION = ("out", "archive", "dry_run", "cores_per_trial", "attempts")
 """Settings of how and where a grid is executed, beside those of its trials."""
 
 COMPARE_PRESETS: dict[str, CompareConfig] = {

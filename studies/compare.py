@@ -21,11 +21,12 @@ from configs.compare import CompareConfig
 from configs.errors import ConfigError
 from configs.train import TrainConfig
 from learners.learner import choose_device
+from learners.run_directory import RunError
 from studies.grid import Grid, Trial, TrialState
 from studies.grid_board import GridBoard
 from studies.grid_estimate import estimate_grid, print_estimate
 from studies.grid_progress import Follower, GridProgress
-from studies.progress import counted
+from studies.progress import counted, tell
 from studies.trial import TrialProcess
 
 POLL_SECONDS = 0.2
@@ -141,6 +142,7 @@ class GridRun:
         try:
             ray.get(reference)
             self._finished.add(trial.name)
+            self._keep(trial)
         except RayError as error:
             if self._attempts[trial.name] < self._grid.config.attempts:
                 self._waiting.append(trial)
@@ -150,6 +152,13 @@ class GridRun:
         finally:
             ray.kill(running.process)
             remove_placement_group(running.group)
+
+    def _keep(self, trial: Trial) -> None:
+        """A full disk under the archive does not end the grid: the trial's own directory is whole."""
+        try:
+            self._grid.keep(trial)
+        except RunError as error:
+            tell(f"{error}; continuing the grid tries again")
 
     def _stop_all(self) -> None:
         for running in self._running.values():

@@ -19,6 +19,8 @@ from learners.checkpoint import CheckpointError
 from learners.files import explain, parse_json, read_bounded
 from learners.run_directory import LOCK, RunDirectory, RunError, check_no_file, looking_into, provenance
 from learners.run_lock import locked
+from studies.archive import ArchivedTrial, archive_path, read_archive, restore, write_archive
+from studies.metrics_file import read_metrics
 
 GRID_FILE = "grid.json"
 FAILURES_FILE = "failures.json"
@@ -60,18 +62,30 @@ class Trial:
         """As the directory says; raises RunError or CheckpointError where it is damaged or not this trial's."""
         if not holds_anything(self.path):
             return TrialState.NEW
-        recorded = RunDirectory.open(self.path).read_config()
-        try:
-            self.config.check_resumes(recorded)
-        except ConfigError as error:
-            raise RunError(f"{self.path} is not of this grid: {error}") from None
-        if recorded.run.frames != self.config.run.frames:
-            raise RunError(f"{self.path} is not of this grid: it was started with --frames {recorded.run.frames}")
+        self.check_recorded(RunDirectory.open(self.path).read_config(), self.path)
         if self.directory.result_path.exists():
             if not isinstance(read_json(self.directory.result_path).get("frames"), int):
                 raise RunError(f"{self.directory.result_path} is damaged: it says nothing of frames")
             return TrialState.FINISHED
         return TrialState.BEGUN if self.checkpoint_frame() is None else TrialState.INTERRUPTED
+
+    def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
+        """Raises RunError unless the config found at `path` is this trial's."""
+        try:
+            self.config.check_resumes(recorded)
+        except ConfigError as error:
+            raise RunError(f"{path} is not of this grid: {error}") from None
+        if recorded.run.frames != self.config.run.frames:
+            raise RunError(f"{path} is not of this grid: it was started with --frames {recorded.run.frames}")
+
+    def archived(self, archive: Path) -> ArchivedTrial | None:
+        """The trial from an archive, if it is there; raises RunError where it is damaged or not this trial's."""
+        path = archive_path(archive, self.name)
+        if not path.exists():
+            return None
+        found = read_archive(path)
+        self.check_recorded(found.config, path)
+        return found
 
     def checkpoint_frame(self) -> int | None:
         """Frame of the newest checkpoint; raises CheckpointError if there are some and none can be read."""
@@ -97,6 +111,7 @@ class Grid:
     def __init__(self, config: CompareConfig):
         self.config = config
         self.out = Path(config.out)
+        self.archive = Path(config.archive) if config.archive else None
         self.games = expand_games(config.games)
         self.tasks = tuple(dict.fromkeys(config.tasks))
         self.seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
@@ -122,31 +137,67 @@ class Grid:
 
     def states(self) -> dict[str, TrialState]:
         """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
-        with looking_into(self.out):
-            check_no_file(self.out)
-            if not holds_anything(self.out):
-                return dict.fromkeys((trial.name for trial in self.trials), TrialState.NEW)
-            if not (self.out / GRID_FILE).is_file():
-                raise RunError(f"{self.out} is not empty and not a grid; choose another --out")
-        recorded = read_json(self.out / GRID_FILE).get("grid")
+        for directory, flag in self._directories():
+            self._check_identity(directory, flag)
+        return {trial.name: self._state(trial) for trial in self.trials}
+
+    def _state(self, trial: Trial) -> TrialState:
+        state = trial.state()
+        if state is TrialState.NEW and self.archive is not None and trial.archived(self.archive) is not None:
+            return TrialState.FINISHED
+        return state
+
+    def _directories(self) -> list[tuple[Path, str]]:
+        """Those that belong to this grid and to no other, and the flag that names each."""
+        return [(self.out, "--out")] + ([] if self.archive is None else [(self.archive, "--archive")])
+
+    def _check_identity(self, directory: Path, flag: str) -> None:
+        """Raises RunError where the directory holds anything but this grid."""
+        with looking_into(directory):
+            check_no_file(directory)
+            if not holds_anything(directory):
+                return
+            if not (directory / GRID_FILE).is_file():
+                raise RunError(f"{directory} is not empty and not a grid; choose another {flag}")
+        recorded = read_json(directory / GRID_FILE).get("grid")
         if isinstance(recorded, dict):
             recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
-            raise RunError(f"{self.out} holds another grid ({_difference(recorded, self.identity())}); choose another --out")
-        return {trial.name: trial.state() for trial in self.trials}
+            difference = _difference(recorded, self.identity())
+            raise RunError(f"{directory} holds another grid ({difference}); choose another {flag}")
 
     @contextmanager
     def claimed(self, command: str) -> Iterator[None]:
         """Makes the directory this grid's, and keeps other processes from running it at the same time."""
         with locked(self.out):
-            try:
-                if not (self.out / GRID_FILE).exists():
-                    names = [trial.name for trial in self.trials]
-                    record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
-                    RunDirectory.write_json(self.out / GRID_FILE, record)
-            except OSError as error:
-                raise RunError(f"cannot write to {self.out}: {explain(error)}") from None
+            names = [trial.name for trial in self.trials]
+            record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
+            for directory, _ in self._directories():
+                try:
+                    if not (directory / GRID_FILE).exists():
+                        directory.mkdir(parents=True, exist_ok=True)
+                        RunDirectory.write_json(directory / GRID_FILE, record)
+                except OSError as error:
+                    raise RunError(f"cannot write to {directory}: {explain(error)}") from None
+            if self.archive is not None:
+                for trial in self.trials:
+                    self._restore(trial, self.archive)
+                    self.keep(trial)
             yield
+
+    def _restore(self, trial: Trial, archive: Path) -> None:
+        """Makes the directory of a trial that is in the archive alone, so that it is looked at like the others."""
+        if trial.state() is TrialState.NEW and (found := trial.archived(archive)) is not None:
+            restore(found, trial.directory)
+
+    def keep(self, trial: Trial) -> None:
+        """Puts a finished trial into the archive, if there is one and it is not there yet."""
+        if self.archive is None or archive_path(self.archive, trial.name).exists():
+            return
+        if trial.state() is TrialState.FINISHED:
+            record, result = (read_json(path) for path in (trial.directory.config_path, trial.directory.result_path))
+            lines, _ = read_metrics(trial.directory.metrics_path)
+            write_archive(archive_path(self.archive, trial.name), record, result, lines)
 
     def write_failures(self, failures: dict[str, str]) -> None:
         """Trials that failed for good, and why; the report names them."""

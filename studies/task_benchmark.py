@@ -61,7 +61,9 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     for name, case in cases.items():
         learner = Learner(case, spec)
         updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
-        _seconds(learner, batch, updates + case.auxiliary.meta_interval + 1, stop)  # Fills the first window, and the allocator's store of memory.
+        _seconds(
+            learner, batch, updates + case.auxiliary.meta_interval + 1, stop
+        )  # Fills the first window, and the allocator's store of memory.
         ratios = []
         for _ in range(ROUNDS):
             reference = _seconds(plain, batch, 4, stop)

@@ -6,6 +6,7 @@ apart if it alters learning and trials of one game differ in it. It may differ f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -77,6 +78,24 @@ def unequal_settings(trials: Sequence[TrialRecord]) -> Iterator[str]:
         if len(episodes) > 1:
             shown = ", ".join(map(str, episodes))
             yield f"{game}: trials differ in --eval-episodes ({shown}); their scores are not measured alike"
+
+
+def code_versions(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """What must be said where trials were made by more than one version of the code or of a library that learning rests on."""
+    commits = Counter(" then ".join(sorted(trial.commits)) for trial in trials if trial.commits)
+    if len(frozenset().union(*(trial.commits for trial in trials))) > 1:
+        shown = ", ".join(f"{count} by {_short(commit)}" for commit, count in commits.most_common())
+        yield f"several versions of the code made the trials ({shown}); what changed between them may show in the scores"
+    versions = [found for trial in trials if isinstance(found := trial.origin.get("versions"), dict)]
+    for name in ("torch", "ale-py"):
+        counts = Counter(str(found.get(name))[:100] for found in versions)
+        if len(counts) > 1:
+            shown = ", ".join(f"{count} with {version}" for version, count in counts.most_common())
+            yield f"several versions of {name} made the trials ({shown})"
+
+
+def _short(commits: str) -> str:
+    return " then ".join(commit[:10] for commit in commits.split(" then "))
 
 
 def settings_by_game(trials: Sequence[TrialRecord]) -> Iterator[str]:

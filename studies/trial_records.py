@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from configs.train import learning_settings
+from configs.train import TrainConfig, learning_settings
 from envs.atari import published_scores
 from envs.registry import applied_protocol
-from learners.files import parse_json
 from learners.run_directory import RunDirectory, RunError, check_no_file, looking_into
+from studies.archive import SUFFIX, archived_name, read_archive
 from studies.grid import FAILURES_FILE, GRID_FILE, read_json, trial_name
+from studies.metrics_file import MAX_FRAMES, read_metrics
 from studies.statistics import Array, area_under_curve
-from studies.trial_groups import Agent, in_order, unequal_settings, with_labels
+from studies.trial_groups import Agent, code_versions, in_order, unequal_settings, with_labels
 
-MAX_LINE_BYTES = 1 << 20
-MAX_LINES = 1_000_000
-MAX_FRAMES = 2**53
-"""What a float still counts exactly."""
 MAX_NUMBER = 1e300
 CURVE_POINTS = 100
 """Points at which curves are compared, evenly spaced from the first to the last frame."""
@@ -54,6 +51,8 @@ class TrialRecord:
     frames_per_second: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
     """Commit, versions and machine."""
+    commits: frozenset[str] = frozenset()
+    """Of the code that made it; several where it was continued with other code."""
     agent: Agent = field(default_factory=lambda: Agent(""))
     """What it is a trial of, beside the other trials of a report."""
     game_label: str = ""
@@ -131,10 +130,10 @@ def collect(directories: Sequence[Path]) -> Collection:
                 trial = read_trial(path, found.problems)
             except RunError as error:
                 found.problems.append(str(error).replace(f"{path}/", f"{path.name}: ").replace(str(path), path.name))
-                found.unreadable.append(path.name)
+                found.unreadable.append(archived_name(path))
                 continue
             finally:
-                planned.discard(path.name)
+                planned.discard(archived_name(path))
             key = (trial.game, trial.protocol, trial.task, trial.seed, frozenset(trial.settings.items()))
             if key in seen:
                 found.problems.append(f"{trial.name}: another trial of this game, agent and seed was counted already")
@@ -148,37 +147,51 @@ def collect(directories: Sequence[Path]) -> Collection:
     trials = with_labels(found.trials)
     place = {agent: number for number, agent in enumerate(in_order(trial.agent for trial in trials))}
     trials.sort(key=lambda trial: (trial.game_label, place[trial.agent], trial.seed))
-    return replace(found, trials=trials, problems=[*found.problems, *unequal_settings(trials)])
+    return replace(found, trials=trials, problems=[*found.problems, *unequal_settings(trials), *code_versions(trials)])
 
 
 def read_trial(path: Path, problems: list[str]) -> TrialRecord:
-    """One run directory; raises RunError where nothing of it can be used, and adds lesser damage to `problems`."""
+    """One run directory or archived trial; raises RunError where nothing of it can be used, and adds lesser damage to
+    `problems`."""
+    if path.name.endswith(SUFFIX):
+        found = read_archive(path)
+        return _trial_record(archived_name(path), found.record, found.config, found.result, found.lines, problems)
     directory = RunDirectory.open(path)
     try:
         config = directory.read_config()
     except (RecursionError, OverflowError) as error:
         raise RunError(f"{directory.config_path} is damaged: {error}") from None
-    if config.run.frames > MAX_FRAMES:
-        raise RunError(f"{directory.config_path} is damaged: {config.run.frames} frames are too many")
     lines, damaged = read_metrics(path / "metrics.jsonl")
     if damaged:
         problems.append(f"{path.name}: {damaged} lines of metrics.jsonl are damaged and left out")
-    points = [(line["frame"], score) for line in lines if (score := _number(line.get("charts/episode_return"))) is not None]
-    curve = np.array(points, dtype=float).reshape(-1, 2)
     result: dict[str, Any] = {}
     if directory.result_path.exists():
         try:
             result = read_json(directory.result_path)
         except RunError as error:
             problems.append(f"{path.name}: {str(error).replace(f'{path}/', '')}; it counts as unfinished")
+    return _trial_record(path.name, read_json(directory.config_path), config, result, lines, problems)
+
+
+def _trial_record(
+    name: str,
+    record: dict[str, Any],
+    config: TrainConfig,
+    result: dict[str, Any],
+    lines: list[dict[str, Any]],
+    problems: list[str],
+) -> TrialRecord:
+    if config.run.frames > MAX_FRAMES:
+        raise RunError(f"the config of {name} is damaged: {config.run.frames} frames are too many")
+    points = [(line["frame"], score) for line in lines if (score := _number(line.get("charts/episode_return"))) is not None]
+    curve = np.array(points, dtype=float).reshape(-1, 2)
     evaluation = result.get("evaluation")
     evaluation = evaluation if isinstance(evaluation, dict) else {}
     score = _number(evaluation.get("mean") if evaluation else result.get("training_return"))
     if result and score is None:
-        problems.append(f"{path.name}: result.json holds no score; it counts as unfinished")
-    origin = read_json(directory.config_path)
+        problems.append(f"{name}: result.json holds no score; it counts as unfinished")
     return TrialRecord(
-        name=path.name,
+        name=name,
         game=config.env.game,
         task=config.task,
         seed=config.run.seed,
@@ -192,33 +205,16 @@ def read_trial(path: Path, problems: list[str]) -> TrialRecord:
         evaluated_games=int(_number(evaluation.get("episodes")) or 0),
         wall_seconds=_number(result.get("wall_seconds")),
         frames_per_second=_number(result.get("frames_per_second")),
-        origin={name: origin.get(name) for name in ("commit", "versions", "machine")},
+        origin={name: record.get(name) for name in ("commit", "versions", "machine")},
+        commits=_commits(record),
     )
 
 
-def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Lines in the order of their frames, and how many were damaged. An unfinished last line is not damage."""
-    lines: list[dict[str, Any]] = []
-    damaged = 0
-    if not path.is_file():
-        return lines, damaged
-    with path.open("rb") as file:
-        for _ in range(MAX_LINES):
-            text = file.readline(MAX_LINE_BYTES)
-            if not text.endswith(b"\n"):
-                damaged += len(text) == MAX_LINE_BYTES
-                break
-            try:
-                line = parse_json(text)
-                frame = line["frame"]
-            except (ValueError, TypeError, KeyError):
-                damaged += 1
-                continue
-            if type(frame) is not int or not (lines[-1]["frame"] if lines else -1) < frame <= MAX_FRAMES:
-                damaged += 1
-            else:
-                lines.append(line)
-    return lines, damaged
+def _commits(record: dict[str, Any]) -> frozenset[str]:
+    """Of the code that began the trial and of what continued it."""
+    resumed = record.get("resumed")
+    parts = [record, *(part for part in (resumed if isinstance(resumed, list) else []) if isinstance(part, dict))]
+    return frozenset(str(part.get("commit"))[:100] for part in parts)
 
 
 def _read_grid(directory: Path, found: Collection) -> set[str]:
@@ -248,11 +244,11 @@ def _trial_names(grid: dict[str, Any]) -> set[str]:
 
 
 def _run_paths(directory: Path) -> Iterator[Path]:
-    """The directory itself if it is a run, else the runs in it."""
+    """The directory itself if it is a run, else the runs and the archived trials in it."""
     if (directory / "config.json").exists():
         yield directory.absolute()
         return
-    yield from sorted(path for path in directory.iterdir() if (path / "config.json").exists())
+    yield from sorted(path for path in directory.iterdir() if (path / "config.json").exists() or path.name.endswith(SUFFIX))
 
 
 def _number(value: Any) -> float | None:

@@ -12,8 +12,9 @@ from configs.errors import ConfigError
 from configs.report import ReportConfig
 from configs.train import LearnerConfig
 from learners.run_directory import RunError
+from studies.metrics_file import read_metrics
 from studies.report import make_report
-from studies.trial_records import collect, read_metrics
+from studies.trial_records import collect
 from tests.trial_files import FRAMES, make_grid, write_trial
 
 SCORES = {("pong", "none"): [-20.0, -18.0, -16.0], ("pong", "reverse_gvf"): [-10.0, -9.0, -8.0],
