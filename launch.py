@@ -18,7 +18,15 @@ from types import FrameType
 from typing import Any
 
 from configs.benchmark import BenchmarkConfig
-from configs.errors import ConfigError
+from configs.errors import (
+    CheckpointError,
+    ConfigError,
+    GameError,
+    NonFiniteError,
+    PoolError,
+    RunError,
+    StopRequested,
+)
 from configs.evaluate import EvaluateConfig
 from configs.games import GamesConfig
 from configs.installation import describe
@@ -26,8 +34,10 @@ from configs.report import ReportConfig
 from configs.reproduce import ReproduceConfig
 from configs.shell import launch_command, tensorboard_command
 from studies.command_line import announce_imports, parse, parse_compare, parse_train, resume_arguments
-from studies.progress import counted
+from training.progress import counted
 
+EXPECTED = (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
+"""Errors whose message says all; any other is a bug and shows its traceback."""
 MAX_PROBLEMS = 20
 """Lines about the trials of a report that the terminal shows."""
 
@@ -36,7 +46,7 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
     """Train an agent; --resume continues an interrupted run."""
     config = parse_train(arguments)
     announce_imports("torch")
-    from studies.training import train as run_training
+    from training.loop import train as run_training
 
     result = run_training(config, stop)
     if result is None:
@@ -50,8 +60,7 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
 def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
     """Play whole games with a trained agent."""
     config = parse(EvaluateConfig, "evaluate", arguments)
-    from actors.pool import StopRequested
-    from studies.evaluation import evaluate_run
+    from training.evaluation import evaluate_run
 
     try:
         result = evaluate_run(config, stop)
@@ -69,8 +78,7 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
 def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
     """Measure the speed of every part and of the whole."""
     config = parse(BenchmarkConfig, "benchmark", arguments)
-    from actors.pool import StopRequested
-    from studies.benchmark import print_table, run_benchmark
+    from studies.benchmark.throughput import print_table, run_benchmark
 
     try:
         result = run_benchmark(config, stop)
@@ -92,8 +100,7 @@ def compare(arguments: Sequence[str], stop: threading.Event) -> None:
     """Train every task on every game with every seed; a rerun continues."""
     config = parse_compare(arguments)
     announce_imports("torch", "ray")
-    from actors.pool import StopRequested
-    from studies.compare import compare as run_grid
+    from studies.compare.scheduler import compare as run_grid
 
     try:
         run_grid(config, shlex.join(["launch.py", "compare", *arguments]), stop)
@@ -110,7 +117,7 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
     """Make one page of the trials in one or more directories: report DIR [DIR ...]."""
     config = parse(ReportConfig, "report", arguments)
     config.check_complete()
-    from studies.report import make_report
+    from studies.report.report import make_report
 
     made = make_report(config)
     for problem in made.problems[:MAX_PROBLEMS]:
@@ -125,8 +132,7 @@ def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
     """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
     if {"-h", "--help"} & set(arguments):
         parse(ReproduceConfig, "reproduce", ["--help"])  # Without the imports of the studies, which take seconds.
-    from actors.pool import StopRequested
-    from studies.reproduce import STUDIES
+    from studies.reproduce.reproduce import STUDIES
 
     if not arguments or (arguments[0] not in STUDIES and not arguments[0].startswith("-")):
         asked = f"unknown study '{arguments[0]}'" if arguments else "no study was named"
@@ -258,10 +264,7 @@ def run_command(arguments: Sequence[str]) -> int:
     interrupt = Interrupt()
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
-    except Exception as error:
-        # Most mistakes are of the first kind; to know the others takes seconds of imports.
-        if not isinstance(error, ConfigError) and not isinstance(error, expected_errors()):
-            raise
+    except EXPECTED as error:
         print(f"launch.py: {printable(str(error))}", file=sys.stderr)
         return 2
     return 128 + interrupt.signal if interrupt.signal else 0
@@ -270,17 +273,6 @@ def run_command(arguments: Sequence[str]) -> int:
 def printable(text: str) -> str:
     """One line without control characters: messages quote files that anyone may have written."""
     return "".join(character if character.isprintable() else " " for character in text)
-
-
-def expected_errors() -> tuple[type[Exception], ...]:
-    """Mistakes and mishaps whose message says all; anything else is a bug and shows its traceback."""
-    from actors.pool import PoolError
-    from envs.stream import GameError
-    from learners.checkpoint import CheckpointError
-    from learners.optimiser import NonFiniteError
-    from learners.run_directory import RunError
-
-    return (GameError, RunError, CheckpointError, PoolError, NonFiniteError)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ray._private import ray_constants
 from ray.exceptions import RayTaskError
 
 from actors.guardian import Guardian
-from actors.pool import PoolError
+from configs.errors import PoolError
 from configs.installation import ROOT, in_checkout, installed_packages
 
 CONNECT_SECONDS = 5.0

@@ -12,14 +12,6 @@ from agents.batch import Batch
 from envs.stream import EnvSpec, Episode
 
 
-class PoolError(RuntimeError):
-    """The actors cannot go on; the message says why."""
-
-
-class StopRequested(Exception):
-    """The person at the keyboard, or the system, wants the run to end."""
-
-
 @dataclass
 class PoolReport:
     """What happened since the last report, for the metrics."""

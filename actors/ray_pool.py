@@ -25,11 +25,12 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from actors.cluster import cause_of, kind_of, start_ray, stop_ray
-from actors.pool import PoolError, PoolHealth, PoolReport, StopRequested
+from actors.pool import PoolHealth, PoolReport
 from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
 from agents.batch import Batch
+from configs.errors import PoolError, StopRequested
 from configs.train import TrainConfig
 from envs.registry import game_spec
 

@@ -1,5 +1,29 @@
-"""The one kind of mistake a config can hold."""
+"""Errors whose message says all that the user needs: `launch.py` prints one line and exits with code 2."""
 
 
 class ConfigError(ValueError):
     """A setting that cannot work; the message is meant for the person who gave it."""
+
+
+class RunError(ValueError):
+    """A run directory that cannot be used as asked; the message says why."""
+
+
+class PoolError(RuntimeError):
+    """The actors cannot continue; the message says why."""
+
+
+class StopRequested(Exception):
+    """The user or the system asked the run to end."""
+
+
+class GameError(ValueError):
+    """A game that does not exist or cannot be played; the message says why."""
+
+
+class CheckpointError(ValueError):
+    """A file that is not a usable checkpoint; the message says why."""
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or gradient is NaN or infinite; the update that would have spoilt the parameters was not made."""

@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-from envs.stream import EnvSpec, GameError, Games, RawStep
+from configs.errors import GameError
+from envs.stream import EnvSpec, Games, RawStep
 
 STACK = 4
 SIZE = 84

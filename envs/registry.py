@@ -6,12 +6,13 @@ import difflib
 
 import gymnasium
 
+from configs.errors import GameError
 from configs.shell import launch_command
 from envs.atari import TWO_PLAYERS, AtariGames, atari_games
 from envs.catch import Catch
 from envs.grid_games import GRIDS, GridGames
 from envs.gymnasium_games import GymnasiumGames
-from envs.stream import EnvSpec, GameError, Games
+from envs.stream import EnvSpec, Games
 
 SMALL_GAMES = ("catch", *GRIDS)
 GYMNASIUM_PREFIX = "gym:"

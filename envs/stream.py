@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from configs.errors import GameError
+
 
 @dataclass(frozen=True)
 class EnvSpec:
@@ -31,10 +33,6 @@ class EnvSpec:
     def observation_shape(self) -> tuple[int, int, int]:
         channels, height, width = self.frame_shape
         return (channels * self.stack, height, width)
-
-
-class GameError(ValueError):
-    """A game that does not exist or cannot be played; the message says why."""
 
 
 class Games(ABC):

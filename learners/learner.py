@@ -11,13 +11,13 @@ from torch import Tensor
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
 from agents.tasks import TASKS, Scene
-from configs.errors import ConfigError
+from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.losses import explained_variance
 from learners.meta_learner import MetaLearner
 from learners.objective import Evaluation, Network, Objective
-from learners.optimiser import NonFiniteError, RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
+from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
 
 ROUNDING = 1e-4
 """What rounding alone can add to an importance weight of 1."""

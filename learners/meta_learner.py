@@ -15,10 +15,11 @@ from torch.nn.functional import cosine_similarity
 
 from agents.batch import Batch
 from agents.tasks import AuxiliaryTask
+from configs.errors import NonFiniteError
 from configs.train import TaskConfig
 from learners.meta_gradient import InnerStep, MetaGradient
 from learners.objective import Evaluation, Objective
-from learners.optimiser import NonFiniteError, RMSPropConstants, global_norm, rmsprop_step
+from learners.optimiser import RMSPropConstants, global_norm, rmsprop_step
 
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,

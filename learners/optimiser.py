@@ -9,10 +9,6 @@ import torch
 from torch import Tensor
 
 
-class NonFiniteError(RuntimeError):
-    """A loss or gradient is NaN or infinite; the update that would have spoilt the parameters was not made."""
-
-
 @dataclass(frozen=True)
 class RMSPropConstants:
     decay: float

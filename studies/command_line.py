@@ -18,7 +18,7 @@ from configs.errors import ConfigError
 from configs.shell import launch_command
 from configs.train import PRESETS, TrainConfig
 from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
-from studies.progress import tell
+from training.progress import tell
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 
     if config.run.resume:
         announce_imports("torch")
-        from learners.run_directory import RunDirectory
+        from training.run_directory import RunDirectory
 
         started = RunDirectory.open(config.run_path).read_config()
         check_trusted(started.env.game, given.env.game)
@@ -74,8 +74,8 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 
 def resume_arguments(config: TrainConfig) -> list[str]:
     """Flags that continue a run, with those that are never taken from its directory."""
+    from configs.errors import GameError
     from envs.registry import check_trusted
-    from envs.stream import GameError
 
     game: list[str] = []
     try:
@@ -102,7 +102,7 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
         check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
         check_games_use(chosen, games, atari_games())
     except ConfigError:
-        from studies.grid import GRID_FILE
+        from studies.compare.sweep import GRID_FILE
 
         if not os.path.exists(Path(config.out) / GRID_FILE):  # A grid that was begun with such settings continues with them.
             raise

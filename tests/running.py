@@ -20,13 +20,13 @@ TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames",
 """Flags of a run of a second."""
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["studies.training", "tests.running"])
+PROCESSES.set_forkserver_preload(["training.loop", "tests.running"])
 """Processes that start in no time, for what they import is there already, and that inherit no threads."""
 
 
 def train_here(config):
     """To be the whole life of a process."""
-    from studies.training import train
+    from training.loop import train
 
     torch.set_num_threads(1)
     train(config, threading.Event())

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 from configs.report import ReportConfig
-from studies.grid_board import GridBoard
-from studies.grid_progress import Follower
-from studies.report import make_report
-from studies.training import train
+from studies.compare.progress import Follower
+from studies.compare.tensorboard import GridBoard
+from studies.report.report import make_report
 from tests.browser import EXECUTABLE, Browser
 from tests.trial_files import make_grid, write_trial
+from training.loop import train
 
 pytestmark = [
     pytest.mark.browser,

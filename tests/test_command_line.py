@@ -15,9 +15,9 @@ import launch
 from actors.evaluator import Evaluation
 from envs.grid_games import GRIDS
 from learners.learner import Learner
-from learners.run_directory import provenance
 from tests.running import ROOT, TINY, interrupted
 from tests.trial_files import make_grid, write_trial
+from training.run_directory import provenance
 
 pytestmark = pytest.mark.usefixtures("signals")
 NO_GPU = pytest.param(
@@ -395,7 +395,7 @@ def test_a_grid_overwrites_nothing(capsys, tmp_path):
 
 
 def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("studies.grid_estimate.SECONDS", 0.01)
+    monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
     assert launch.main(["compare", *GRID, "--torso", "shallow", "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks 1 x seeds 2 = 2 trials of 400 frames" in text
@@ -405,7 +405,7 @@ def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, m
 
 
 def test_a_dry_run_counts_what_is_varied(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("studies.grid_estimate.SECONDS", 0.01)
+    monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
     varied = ["--vary", "learning_rate=3e-4,6e-4", "--vary", "torso=shallow,nature", "--vary", "frames=400,800"]
     assert launch.main(["compare", *GRID, *varied, "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
     text = capsys.readouterr().out

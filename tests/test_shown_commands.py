@@ -10,8 +10,9 @@ import sys
 import pytest
 
 import launch
-from actors.pool import StopRequested
-from studies import compare, reproduce
+from configs.errors import StopRequested
+from studies.compare import scheduler as compare
+from studies.reproduce import reproduce
 from tests.running import TINY, interrupted
 from tests.trial_files import make_grid, write_trial
 

@@ -3,8 +3,8 @@
 import json
 
 from configs.compare import CompareConfig
-from learners.run_directory import RunDirectory
-from studies.grid import Grid
+from studies.compare.sweep import Grid
+from training.run_directory import RunDirectory
 
 FRAMES = 1000
 

@@ -10,12 +10,12 @@ import pytest
 import ray
 import torch
 
-from actors.pool import StopRequested
 from actors.ray_pool import RayPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
 from actors.trajectory import COLUMN_AXIS, Collator
 from agents.agent import flat_weights
+from configs.errors import StopRequested
 from learners.learner import Learner
 from tests.running import rollout_actors
 

@@ -15,9 +15,9 @@ from agents.threads import allowed_threads, one_thread
 from configs.evaluate import EvaluateConfig
 from envs.stream import EnvSpec
 from learners.learner import Learner
-from studies.evaluation import evaluate_run
-from studies.training import train
 from tests.running import ROOT
+from training.evaluation import evaluate_run
+from training.loop import train
 
 SPEC = EnvSpec(num_actions=3, frame_shape=(1, 84, 84), stack=4, frames_per_step=4)
 

@@ -9,16 +9,16 @@ import sys
 import pytest
 
 from actors import cluster
-from actors.pool import PoolError
 from configs import installation
-from learners.run_directory import provenance
+from configs.errors import PoolError
 from tests.running import ROOT
+from training.run_directory import provenance
 
-PACKAGES = ["actors", "agents", "configs", "envs", "learners", "studies"]
+PACKAGES = ("actors", "agents", "configs", "envs", "learners", "retrospective", "studies", "training")
 ASK = """
 import json
 from actors.cluster import shipped_code
-from learners.run_directory import provenance
+from training.run_directory import provenance
 print(json.dumps([provenance(), shipped_code()]))
 """
 SHIP = """

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
+from configs.errors import GameError
 from envs.atari import BOOT_AT_RANDOM, TWO_PLAYERS, AtariGames, atari_games, published_scores
 from envs.frame_stack import FrameStack
 from envs.registry import check_game
-from envs.stream import EpisodeStream, GameError, episode_seed
+from envs.stream import EpisodeStream, episode_seed
 
 N = 3
 

@@ -2,10 +2,11 @@ import gymnasium
 import numpy as np
 import pytest
 
+from configs.errors import GameError
 from envs.catch import CELL, COLUMNS, ROWS, Catch
 from envs.gymnasium_games import GymnasiumGames, frame_skip
 from envs.registry import applied_protocol, built_in_game, check_game
-from envs.stream import EpisodeStream, GameError
+from envs.stream import EpisodeStream
 
 ALL = np.ones(1, dtype=bool)
 

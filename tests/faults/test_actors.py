@@ -14,14 +14,14 @@ import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from actors import ray_pool
-from actors.pool import PoolError
 from actors.ray_pool import FORGIVEN_AFTER, MAX_FAILURES, RayPool
 from actors.resources import Resources
-from learners.checkpoint import read_checkpoint
+from configs.errors import PoolError
 from learners.learner import Learner
-from studies.training import train
 from tests.fragile import SOUND, STEPS
 from tests.running import is_gone, rollout_actors
+from training.checkpoint import read_checkpoint
+from training.loop import train
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ import pytest
 import torch
 
 import launch
+from configs.errors import CheckpointError, RunError
 from configs.evaluate import EvaluateConfig
-from learners.checkpoint import Checkpoint, CheckpointDirectory, CheckpointError, read_checkpoint
 from learners.learner import Learner
-from learners.metrics import MetricsWriter
-from learners.run_directory import RunError
-from studies.evaluation import evaluate_run
-from studies.training import train
 from tests.running import ROOT, count_lines, wait_until
+from training.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint
+from training.evaluation import evaluate_run
+from training.loop import train
+from training.metrics import MetricsWriter
 
 
 def make(frame):

@@ -15,14 +15,14 @@ from safetensors.torch import save
 import launch
 from actors.ray_pool import RayPool
 from actors.resources import Resources
-from configs.errors import ConfigError
+from configs.errors import CheckpointError, ConfigError, RunError
 from configs.train import TrainConfig
-from learners import checkpoint as module
-from learners.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
-from learners.files import UnsafeFileError, read_bounded, write_atomically
-from learners.metrics import MetricsWriter, keep_until
-from learners.run_directory import RunDirectory, RunError
-from studies.training import train
+from training import checkpoint as module
+from training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from training.files import UnsafeFileError, read_bounded, write_atomically
+from training.loop import train
+from training.metrics import MetricsWriter, keep_until
+from training.run_directory import RunDirectory
 
 COUNTER = "gym:tests.counter:Counter-v0"
 

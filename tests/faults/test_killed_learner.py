@@ -12,9 +12,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
-from learners import checkpoint
-from learners.checkpoint import read_checkpoint
 from tests.running import PROCESSES, count_lines, start_command, start_training, train_here, wait_until
+from training import checkpoint
+from training.checkpoint import read_checkpoint
 
 VARY = ("time/", "memory/", "charts/frames_per_second", "charts/wall_seconds")
 
@@ -187,7 +187,7 @@ def test_a_ray_run_killed_twenty_times_ends_with_one_curve(tmp_path):
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again_and_says_so(make_config, caplog, never):
-    from studies.training import train
+    from training.loop import train
 
     config = make_config(frames=40)
     train(config, never)
@@ -202,7 +202,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_and_says_so(make_
 
 
 def test_a_run_killed_in_its_first_write_leaves_nothing_in_the_way_of_the_next(make_config, never):
-    from studies.training import train
+    from training.loop import train
 
     config = make_config(frames=40)
     config.run_path.mkdir()

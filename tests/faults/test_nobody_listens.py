@@ -12,15 +12,15 @@ import threading
 import pytest
 
 import launch
-from studies.grid_progress import GridProgress
-from studies.progress import Progress
+from studies.compare.progress import GridProgress
 from tests.running import ROOT
+from training.progress import Progress
 
 CODE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-import studies.progress
-studies.progress.PLAIN_SECONDS = 0.0
+import training.progress
+training.progress.PLAIN_SECONDS = 0.0
 import launch
 sys.exit(launch.main(sys.argv[1:]))
 """
@@ -79,7 +79,7 @@ class Refusing(io.StringIO):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal):
     monkeypatch.setattr(threading, "excepthook", launch.report_thread)  # The bar is drawn by a thread.
-    monkeypatch.setattr("studies.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("training.progress.PLAIN_SECONDS", 0.0)
     stderr = Refusing(terminal)
     monkeypatch.setattr(sys, "stderr", stderr)
     progress = Progress("playing", 10)

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from actors import ray_pool
-from actors.pool import PoolError
 from actors.serial_pool import SerialPool
+from configs.errors import GameError, PoolError
 from envs.gymnasium_games import GymnasiumGames
-from envs.stream import EpisodeStream, GameError
-from learners.checkpoint import read_checkpoint
+from envs.stream import EpisodeStream
 from learners.learner import Learner, NonFiniteError
 from learners.meta_gradient import MetaGradient
-from studies.training import train
 from tests.counter import Counter
 from tests.fragile import STEPS
+from training.checkpoint import read_checkpoint
+from training.loop import train
 
 _ENTERED = ("meta.window", "meta.position")
 """A batch enters the window before its gradient is known."""

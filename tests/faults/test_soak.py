@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import soak
+from studies.benchmark import soak
 from tests.running import ROOT
 
 

@@ -8,13 +8,13 @@ import threading
 import pytest
 
 import launch
+from configs.errors import RunError
 from configs.evaluate import EvaluateConfig
-from learners import files
-from learners.run_directory import RunError
-from learners.run_lock import locked
-from studies.evaluation import evaluate_run
-from studies.training import train
 from tests.running import PROCESSES, start_training, wait_until
+from training import files
+from training.evaluation import evaluate_run
+from training.loop import train
+from training.run_lock import locked
 
 
 def hold(path, ready):

@@ -16,9 +16,9 @@ import pytest
 import launch
 from actors import cluster, evaluator
 from actors.guardian import clear
-from actors.pool import PoolError
-from studies.training import train
+from configs.errors import PoolError
 from tests.running import ROOT, count_lines, is_gone, rollout_actors, start_command, wait_until
+from training.loop import train
 
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--frames", 10**9, "--batch-size", 4, "--unroll", 5,
          "--log-frames", 400]  # fmt: skip

@@ -1,0 +1,115 @@
+"""Distributional Reverse TD with a network, for continuous states: replay, a target network and importance weights."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from retrospective.finite_mdp import Array, Numbers
+from retrospective.quantile_td import quantile_huber_gradient
+
+
+class Replay:
+    """The last `capacity` transitions of a stream, in memory that does not grow."""
+
+    def __init__(self, capacity: int, state_size: int):
+        self._states = np.zeros((capacity, 2, state_size), dtype=np.float32)  # S_{t-1}, S_t
+        self._scalars = np.zeros((capacity, 3), dtype=np.float32)  # reward, discount, weight
+        self._added = 0
+
+    def __len__(self) -> int:
+        return min(self._added, len(self._states))
+
+    def add(self, s_tm1: Array, s_t: Array, scalars: Array) -> None:
+        """A batch of transitions, for which the oldest give way."""
+        rows = np.arange(self._added, self._added + len(s_t)) % len(self._states)
+        self._states[rows, 0], self._states[rows, 1], self._scalars[rows] = s_tm1, s_t, scalars
+        self._added += len(s_t)
+
+    def sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        rows = rng.integers(len(self), size=size)
+        return torch.from_numpy(self._states[rows]), torch.from_numpy(self._scalars[rows])
+
+
+class NeuralQuantileTD:
+    """Quantiles q_i(s) of the reverse return by a network, trained on minibatches of past transitions.
+
+    Each regresses q(S_t) on R_t + gamma_t q_j(S_{t-1}), the latter from a copy of the network that follows every
+    `target_interval` updates, weighted by `weight` (off-policy: rho). With `target_syncs` it follows so many times and no more:
+    learning then cannot diverge, and bootstraps from what was known at that time for ever.
+    """
+
+    def __init__(
+        self,
+        state_size: int,
+        num_quantiles: int = 20,
+        hidden: Sequence[int] = (64, 64),
+        learning_rate: float = 5e-3,
+        capacity: int = 10_000,
+        batch_size: int = 128,
+        target_interval: int = 100,
+        kappa: float = 1.0,
+        seed: int = 0,
+        target_syncs: int | None = None,
+    ):
+        if capacity < batch_size:
+            raise ValueError(f"a replay of {capacity} transitions never holds a batch of {batch_size}")
+        self._rng = np.random.default_rng(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network = _perceptron((state_size, *hidden, num_quantiles))
+        self._target = copy.deepcopy(self.network).requires_grad_(False)
+        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+        self._replay = Replay(capacity, state_size)
+        self._batch_size = batch_size
+        self._target_interval = target_interval
+        self._kappa = kappa
+        self._last_sync = math.inf if target_syncs is None else target_syncs * target_interval
+        self._updates = 0
+
+    @torch.inference_mode()
+    def quantiles(self, state: Array) -> Array:
+        """[..., N] at the states [..., F]."""
+        return self.network(torch.as_tensor(state, dtype=torch.float32)).double().numpy()
+
+    def observe(self, s_tm1: Array, s_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
+        """Keeps transitions, given for one stream or [streams, ...] at once."""
+        s_tm1, s_t = np.atleast_2d(s_tm1), np.atleast_2d(s_t)
+        scalars = np.stack([np.broadcast_to(x, len(s_t)) for x in (reward, discount, weight)], axis=-1)
+        if not (np.isfinite(scalars).all() and np.isfinite(s_tm1).all() and np.isfinite(s_t).all()):
+            raise ValueError(f"a transition is no number: reward, discount, weight {scalars.tolist()}")
+        self._replay.add(s_tm1, s_t, scalars)
+
+    def update(self) -> None:
+        """One step of the optimiser, once there is a batch to learn from.
+
+        It descends the mean over the batch of weight times the quantile Huber loss, itself a mean over all pairs. The gradient
+        at the network's outputs is written out, which is twice as fast as differentiating the N^2 pairs.
+        """
+        if len(self._replay) < self._batch_size:
+            return
+        states, scalars = self._replay.sample(self._batch_size, self._rng)
+        reward, discount, weight = scalars.unsqueeze(-1).unbind(1)
+        prediction = self.network(states[:, 1])
+        with torch.no_grad():
+            target = reward + discount * self._target(states[:, 0])
+        slope = torch.from_numpy(quantile_huber_gradient(prediction.detach().numpy(), target.numpy(), self._kappa))
+        self._optimiser.zero_grad()
+        prediction.backward(weight * slope / prediction.numel())
+        self._optimiser.step()
+        self._updates += 1
+        if self._updates % self._target_interval == 0 and self._updates <= self._last_sync:
+            self._target.load_state_dict(self.network.state_dict())
+
+
+def _perceptron(sizes: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

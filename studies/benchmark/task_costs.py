@@ -1,0 +1,103 @@
+"""What an auxiliary task costs: its learner step as a multiple of the plain one, and the memory of its meta-gradient."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from actors.resources import Resources
+from actors.rollout import RolloutWorker
+from actors.trajectory import Collator
+from agents.batch import Batch
+from agents.tasks import TASKS
+from agents.threads import set_threads
+from configs.errors import StopRequested
+from configs.train import META_LEARNED, TrainConfig
+from envs.stream import EnvSpec
+from learners.allocator import keep_freed_memory
+from learners.learner import Learner
+from studies.benchmark.measuring import measure_apart
+
+ROUNDS = 2
+PERIODS = (2, 4)
+"""In windows of K updates, beside the one window of the task's own row."""
+MEMORY_INTERVALS = (5, 20)
+
+
+def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
+    """A batch of the game's beginning, under a fresh network."""
+    worker = RolloutWorker(config, num_envs, seed=0)
+    worker.set_weights(Learner(replace(config, task="none"), worker.spec).weights(), version=0)
+    trajectory = worker.rollout()
+    worker.close()
+    collator = Collator(config.learner.batch_size)
+    while not collator.ready:
+        collator.add(trajectory)
+    return collator.batch(), worker.spec
+
+
+def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
+    """Time of an update with each task, averaged over a period of the meta-gradient, over that of a plain update.
+
+    `reverse_gvf` is measured with longer periods M besides.
+
+    Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
+    favour either.
+    """
+    set_threads(resources.learner_threads)
+    batch, spec = play_batch(config, resources.envs_per_actor)
+    plain = Learner(replace(config, task="none"), spec)
+    costs: dict[str, float] = {}
+    interval = config.auxiliary.meta_interval
+    cases = {task: replace(config, task=task) for task in TASKS} | {
+        f"reverse_gvf, M = {n} K": replace(
+            config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_period=n * interval)
+        )
+        for n in PERIODS
+    }
+    for name, case in cases.items():
+        learner = Learner(case, spec)
+        updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
+        _seconds(
+            learner, batch, updates + case.auxiliary.meta_interval + 1, stop
+        )  # Fills the first window, and the allocator's store of memory.
+        ratios = []
+        for _ in range(ROUNDS):
+            reference = _seconds(plain, batch, 4, stop)
+            measured = _seconds(learner, batch, updates, stop)
+            ratios.append(measured / (reference + _seconds(plain, batch, 4, stop)) * 2)
+        costs[name] = statistics.median(ratios)
+    return costs
+
+
+def _seconds(learner: Learner, batch: Batch, updates: int, stop: threading.Event) -> float:
+    """Per update."""
+    start = time.perf_counter()
+    for _ in range(updates):
+        if stop.is_set():
+            raise StopRequested
+        learner.step(batch)
+    return (time.perf_counter() - start) / updates
+
+
+def measure_memory(config: TrainConfig, stop: threading.Event) -> dict[str, float]:
+    """Peak resident memory in MB of a process that learns with `reverse_gvf`, by K."""
+    peaks = {}
+    for interval in MEMORY_INTERVALS:
+        settings = replace(config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_interval=interval))
+        peaks[str(interval)] = measure_apart(_peak, (settings,), 1, stop)[0]
+    return peaks
+
+
+def _peak(config: TrainConfig) -> float:
+    """Learns through two whole windows; the peak of this process's resident memory in MB."""
+    keep_freed_memory()
+    batch, spec = play_batch(config, num_envs=16)
+    learner = Learner(config, spec)
+    for _ in range(2 * config.auxiliary.meta_interval + 1):
+        learner.step(batch)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 2**10

@@ -1,0 +1,113 @@
+"""Finished trials in one small file each, to be kept in a repository: config, result and curve, with a digest of all three.
+
+`launch.py compare --archive` writes them as trials finish and does not train again what is there; `launch.py report` reads
+them in place of run directories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RunError
+from configs.train import TrainConfig
+from training.files import explain, parse_json, read_bounded, write_atomically
+from training.run_directory import RunDirectory
+
+SUFFIX = ".trial.json"
+FORMAT = 1
+MAX_BYTES = 16 << 20
+KEPT = ("charts/episode_return", "charts/wall_seconds", "policy/entropy", "losses/auxiliary", "questions/", "meta/")
+"""Metrics whose curves are kept, and beginnings of the names of such."""
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class ArchivedTrial:
+    record: dict[str, Any]
+    """As in config.json."""
+    config: TrainConfig
+    result: dict[str, Any]
+    """As in result.json."""
+    lines: list[dict[str, Any]]
+    """Of metrics.jsonl, with the metrics that were kept."""
+
+
+def archive_path(directory: Path, name: str) -> Path:
+    return directory / f"{name}{SUFFIX}"
+
+
+def archived_name(path: Path) -> str:
+    return path.name.removesuffix(SUFFIX)
+
+
+def write_archive(path: Path, record: dict[str, Any], result: dict[str, Any], lines: Sequence[dict[str, Any]]) -> None:
+    content = {"format": FORMAT, "record": record, "result": result, "curves": _columns(lines)}
+    text = json.dumps({"digest": _digest(content), **content}, separators=(",", ":")).replace('],"', '],\n"')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (text + "\n").encode())
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {explain(error)}") from None
+
+
+def read_archive(path: Path) -> ArchivedTrial:
+    """Raises RunError where the file is not, to the last digit, what was written."""
+    try:
+        content = parse_json(read_bounded(path, MAX_BYTES))
+        if not isinstance(content, dict):
+            raise ValueError("it is not a table")
+        if content.get("format") != FORMAT:
+            raise RunError(f"{path} has format {content.get('format')!r}; this version reads {FORMAT}")
+        if content.pop("digest", None) != _digest(content):
+            raise ValueError("its digest does not fit its content")
+        record, result = content["record"], content["result"]
+        if not isinstance(result, dict):
+            raise ValueError("its result is not a table")
+        return ArchivedTrial(record, TrainConfig.from_dict(record["config"]), result, _lines(content["curves"]))
+    except RunError:
+        raise
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {explain(error)}") from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+
+
+def restore(archived: ArchivedTrial, directory: RunDirectory) -> None:
+    """The run directory of an archived trial, without checkpoints and with the metrics that were kept."""
+    directory.path.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory.metrics_path, "".join(json.dumps(line) + "\n" for line in archived.lines).encode())
+    RunDirectory.write_json(directory.result_path, archived.result)
+    RunDirectory.write_json(directory.config_path, archived.record)
+
+
+def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for line in lines for name, value in line.items() if name.startswith(KEPT) and _plain(value))
+    return {"frame": [line["frame"] for line in lines]} | {
+        name: [_rounded(line.get(name)) for line in lines] for name in sorted(names)
+    }
+
+
+def _lines(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    frames = columns["frame"]
+    if any(type(frame) is not int for frame in frames) or any(a >= b for a, b in zip([-1, *frames], frames, strict=False)):
+        raise ValueError("its frames are not in order")
+    rows = zip(*columns.values(), strict=True)
+    return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if _plain(value) else None
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,178 @@
+"""What a grid will take, from a few seconds of real training: frames, hours, disk."""
+
+from __future__ import annotations
+
+import heapq
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from actors.serial_pool import SerialPool
+from configs.errors import ConfigError, GameError, PoolError
+from configs.train import META_LEARNED, TaskConfig, TrainConfig
+from envs.atari import atari_games
+from learners.learner import Learner
+from studies.compare.sweep import Grid, Trial, TrialState, agent_name
+
+SECONDS = 1.0
+"""Least time for which each task is measured on each kind of game."""
+MEASURED_BATCH = 8
+MEASURED_INTERVAL = 3
+"""Larger batches, and windows of more updates, cost about the same per frame but would take minutes to measure."""
+LOG_LINE_BYTES = 8_000
+"""Of metrics.jsonl and TensorBoard's events together, histograms included."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    frames_per_second: float
+    """On one core of this machine."""
+    checkpoint_bytes: int
+
+
+@dataclass(frozen=True)
+class GridEstimate:
+    speeds: dict[tuple[str, str], Measured]
+    """By kind of game, named after the game it was measured on, and by agent, without settings that cost nothing."""
+    trials_at_once: int
+    frames: int
+    """Still to be made."""
+    hours: float
+    disk_bytes: int
+
+
+def estimate_grid(grid: Grid, states: dict[str, TrialState], cores: int) -> GridEstimate:
+    """For what is left of a grid on so many cores."""
+    left = {t.name: _frames_left(t, states[t.name]) for t in grid.trials}
+    representatives = _representatives(grid.games)
+    measured_games = set(representatives.values())
+    kinds = {_kind(trial, representatives): trial for trial in reversed(grid.trials) if trial.config.env.game in measured_games}
+    speeds = {kind: _measured(trial.config.with_run(seed=0)) for kind, trial in sorted(kinds.items(), key=lambda item: item[0])}
+    at_once = max(1, cores // grid.config.cores_per_trial)
+
+    def measured(trial: Trial) -> Measured:
+        return speeds[_kind(trial, representatives)]
+
+    seconds = [left[trial.name] / (measured(trial).frames_per_second * grid.config.cores_per_trial) for trial in grid.trials]
+    checkpoints = grid.config.keep_checkpoints + 1
+    disk = sum(
+        checkpoints * measured(trial).checkpoint_bytes + _log_lines(trial.config) * LOG_LINE_BYTES
+        for trial in grid.trials
+        if left[trial.name]
+    )
+    return GridEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+
+
+def _kind(trial: Trial, representatives: dict[str, str]) -> tuple[str, str]:
+    """Trials of one kind are equally fast: numbers with a point are rates and weights, which cost nothing."""
+    costly = {k: v for k, v in trial.settings.items() if k != "frames" and not isinstance(v, float)}
+    return representatives[trial.config.env.game], agent_name(trial.config.task, costly)
+
+
+def _log_lines(config: TrainConfig) -> float:
+    return config.run.frames / config.run.log_frames if config.run.log_frames else max(100, config.run.frames / 50_000)
+
+
+def measure(config: TrainConfig) -> Measured:
+    """Training itself, on one core, after a first update that does not count."""
+    torch.set_num_threads(1)
+    config = replace(
+        config,
+        learner=replace(config.learner, batch_size=min(MEASURED_BATCH, config.learner.batch_size), device="cpu"),
+        auxiliary=_shorter(config.auxiliary),
+    )
+    updates = config.auxiliary.question_period if config.task in META_LEARNED else 1
+    pool = SerialPool(config)
+    try:
+        learner = Learner(config, pool.spec)
+
+        def update() -> None:
+            pool.publish(learner.weights(), learner.version)
+            learner.step(pool.next_batch())
+
+        update()
+        start, first = time.perf_counter(), learner.frame
+        while (elapsed := time.perf_counter() - start) < SECONDS or (learner.version - 1) % updates:
+            update()
+        size = sum(tensor.nbytes for tensor in learner.state_dict().values())
+    finally:
+        pool.close()
+    return Measured((learner.frame - first) / elapsed, size)
+
+
+def _shorter(config: TaskConfig) -> TaskConfig:
+    """With a shorter window of the meta-gradient, and a period shorter by the same factor."""
+    interval = min(MEASURED_INTERVAL, config.meta_interval)
+    period = round(interval * config.question_period / config.meta_interval)
+    return replace(config, meta_interval=interval, meta_period=max(interval, period))
+
+
+def _measured(config: TrainConfig) -> Measured:
+    """Better known now than after hours of other trials: what cannot be trained for a second is refused."""
+    try:
+        return measure(config)
+    except (ConfigError, GameError):
+        raise
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise PoolError(f"{config.env.game} cannot be trained on with {config.task}: {cause}") from error
+
+
+def finishing_time(seconds: Iterable[float], at_once: int) -> float:
+    """When the last of a queue of jobs is done, if each is begun as soon as one of the places is free."""
+    places = [0.0] * at_once
+    for duration in seconds:
+        heapq.heapreplace(places, places[0] + duration)
+    return max(places)
+
+
+def print_estimate(grid: Grid, states: dict[str, TrialState], estimate: GridEstimate) -> None:
+    console = Console(highlight=False)
+    lengths = sorted({trial.config.run.frames for trial in grid.trials})
+    count = f"{len(grid.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
+    agents = f"tasks and settings {len(grid.agents)}" if grid.config.vary else f"tasks {len(grid.tasks)}"
+    console.print(f"grid: games {len(grid.games)} x {agents} x seeds {len(grid.seeds)} = {count}")
+    console.print(f"games: {', '.join(grid.games)}", markup=False)
+    console.print(f"seeds: {', '.join(map(str, grid.seeds))}")
+    table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")
+    for column in ("measured on", "agent", "frames/s"):
+        table.add_column(column, justify="right" if column == "frames/s" else "left")
+    for (game, agent), measured in estimate.speeds.items():
+        table.add_row(game, agent, f"{measured.frames_per_second:,.0f}")
+    console.print(table)
+    finished = sum(state is TrialState.FINISHED for state in states.values())
+    begun = sum(state in (TrialState.INTERRUPTED, TrialState.BEGUN) for state in states.values())
+    if finished or begun:
+        console.print(f"of these {finished} are finished and {begun} begun; what is left:")
+    free = shutil.disk_usage(next(path for path in (grid.out, *grid.out.absolute().parents) if path.exists())).free
+    console.print(
+        f"{estimate.frames:,} frames, about {_duration(estimate.hours)}, about {_size(estimate.disk_bytes)} of disk"
+        f" ({_size(free)} free)"
+    )
+
+
+def _frames_left(trial: Trial, state: TrialState) -> int:
+    if state is TrialState.FINISHED:
+        return 0
+    done = trial.checkpoint_frame() if state is TrialState.INTERRUPTED else None
+    return max(0, trial.config.run.frames - (done or 0))
+
+
+def _representatives(games: Iterable[str]) -> dict[str, str]:
+    """For each game the one it is measured by: the first of the Atari games for all of them, itself for any other."""
+    atari = [game for game in games if game in atari_games()]
+    return {game: atari[0] if game in atari else game for game in games}
+
+
+def _duration(hours: float) -> str:
+    minutes = max(1, round(60 * hours))
+    return f"{minutes} min" if minutes < 120 else f"{hours:,.1f} hours"
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{max(1, count / 2**20):,.0f} MB"

@@ -1,0 +1,255 @@
+"""The directory of a grid: which trials belong to it, and what has become of each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from configs.compare import CompareConfig
+from configs.errors import CheckpointError, ConfigError, RunError
+from configs.train import TaskName, TrainConfig, without_execution
+from configs.vary import settings_name
+from envs.game_sets import expand_games
+from studies.compare.archive import ArchivedTrial, archive_path, read_archive, restore, write_archive
+from training.files import explain, parse_json, read_bounded
+from training.metrics_file import read_metrics
+from training.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
+from training.run_lock import locked
+
+GRID_FILE = "grid.json"
+FAILURES_FILE = "failures.json"
+OVERLAY_DIRECTORY = "overlay"
+MAX_JSON_BYTES = 16 << 20
+MAX_NAME_BYTES = 255
+"""Of a directory, on common file systems."""
+
+
+class TrialState(Enum):
+    NEW = "new"
+    BEGUN = "begun"
+    """Without a checkpoint yet, so that it must begin again."""
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Trial:
+    name: str
+    config: TrainConfig
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Those that the grid varies for its task."""
+
+    @property
+    def agent(self) -> str:
+        """What it shares with its other seeds and games: its task and settings."""
+        return agent_name(self.config.task, self.settings)
+
+    @property
+    def path(self) -> Path:
+        return self.config.run_path
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.path)
+
+    def state(self) -> TrialState:
+        """As the directory says; raises RunError or CheckpointError where it is damaged or not this trial's."""
+        if not holds_anything(self.path):
+            return TrialState.NEW
+        self.check_recorded(RunDirectory.open(self.path).read_config(), self.path)
+        if self.directory.result_path.exists():
+            if not isinstance(read_json(self.directory.result_path).get("frames"), int):
+                raise RunError(f"{self.directory.result_path} is damaged: it says nothing of frames")
+            return TrialState.FINISHED
+        return TrialState.BEGUN if self.checkpoint_frame() is None else TrialState.INTERRUPTED
+
+    def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
+        """Raises RunError unless the config found at `path` is this trial's."""
+        try:
+            self.config.check_resumes(recorded)
+        except ConfigError as error:
+            raise RunError(f"{path} is not of this grid: {error}") from None
+        if recorded.run.frames != self.config.run.frames:
+            raise RunError(f"{path} is not of this grid: it was started with --frames {recorded.run.frames}")
+
+    def archived(self, archive: Path) -> ArchivedTrial | None:
+        """The trial from an archive, if it is there; raises RunError where it is damaged or not this trial's."""
+        path = archive_path(archive, self.name)
+        if not path.exists():
+            return None
+        found = read_archive(path)
+        self.check_recorded(found.config, path)
+        return found
+
+    def checkpoint_frame(self) -> int | None:
+        """Frame of the newest checkpoint; raises CheckpointError if there are some and none can be read."""
+        checkpoints = self.directory.checkpoints(self.config.run.keep_checkpoints)
+        if not checkpoints.list():
+            return None
+        try:
+            return int(checkpoints.newest().tensors["learner.counters"][0])
+        except KeyError:
+            raise CheckpointError(f"the newest checkpoint of {self.path} does not fit") from None
+
+    def clear(self) -> None:
+        """Forgets a trial that had begun but has nothing to continue from."""
+        for entry in self.path.iterdir():
+            if entry.name == LOCK:
+                continue
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+class Grid:
+    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: a grid broken off early still compares all tasks."""
+
+    def __init__(self, config: CompareConfig):
+        self.config = config
+        self.out = Path(config.out)
+        self.archive = Path(config.archive) if config.archive else None
+        self.games = expand_games(config.games)
+        self.tasks = tuple(dict.fromkeys(config.tasks))
+        self.seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
+        self.trials = [
+            self._trial(game, task, seed, settings)
+            for seed in self.seeds
+            for game in self.games
+            for task in self.tasks
+            for settings in config.variants(task)
+        ]
+        self.agents = tuple(dict.fromkeys(trial.agent for trial in self.trials))
+        longest = max((trial.name for trial in self.trials), key=len, default="")
+        if len(longest.encode()) > MAX_NAME_BYTES:
+            raise ConfigError(f"a directory cannot be called {longest}: vary fewer settings in one grid")
+
+    def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
+        name = trial_name(game, agent_name(task, settings), seed)
+        config = self.config.trial(game, task, seed, settings)
+        return Trial(name, config.with_run(run_dir=str(self.out / name)), settings)
+
+    def identity(self) -> dict[str, Any]:
+        return self.config.identity() | {"games": list(self.games), "tasks": list(self.tasks)}
+
+    def states(self) -> dict[str, TrialState]:
+        """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
+        for directory, flag in self._directories():
+            self._check_identity(directory, flag)
+        return {trial.name: self._state(trial) for trial in self.trials}
+
+    def _state(self, trial: Trial) -> TrialState:
+        state = trial.state()
+        if state is TrialState.NEW and self.archive is not None and trial.archived(self.archive) is not None:
+            return TrialState.FINISHED
+        return state
+
+    def _directories(self) -> list[tuple[Path, str]]:
+        """Those that belong to this grid and to no other, and the flag that names each."""
+        return [(self.out, "--out")] + ([] if self.archive is None else [(self.archive, "--archive")])
+
+    def _check_identity(self, directory: Path, flag: str) -> None:
+        """Raises RunError where the directory holds anything but this grid."""
+        with looking_into(directory):
+            check_no_file(directory)
+            if not holds_anything(directory):
+                return
+            if not (directory / GRID_FILE).is_file():
+                raise RunError(f"{directory} is not empty and not a grid; choose another {flag}")
+        recorded = read_json(directory / GRID_FILE).get("grid")
+        if isinstance(recorded, dict):
+            recorded = _as_recorded_now(recorded)
+        if recorded != self.identity():
+            difference = _difference(recorded, self.identity())
+            raise RunError(f"{directory} holds another grid ({difference}); choose another {flag}")
+
+    @contextmanager
+    def claimed(self, command: str) -> Iterator[None]:
+        """Makes the directory this grid's, and keeps other processes from running it at the same time."""
+        with locked(self.out):
+            names = [trial.name for trial in self.trials]
+            record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
+            for directory, _ in self._directories():
+                try:
+                    if not (directory / GRID_FILE).exists():
+                        directory.mkdir(parents=True, exist_ok=True)
+                        RunDirectory.write_json(directory / GRID_FILE, record)
+                except OSError as error:
+                    raise RunError(f"cannot write to {directory}: {explain(error)}") from None
+            if self.archive is not None:
+                for trial in self.trials:
+                    self._restore(trial, self.archive)
+                    self.keep(trial)
+            yield
+
+    def _restore(self, trial: Trial, archive: Path) -> None:
+        """Makes the directory of a trial that is in the archive alone, so that it is looked at like the others."""
+        if trial.state() is TrialState.NEW and (found := trial.archived(archive)) is not None:
+            restore(found, trial.directory)
+
+    def keep(self, trial: Trial) -> None:
+        """Puts a finished trial into the archive, if there is one and it is not there yet."""
+        if self.archive is None or archive_path(self.archive, trial.name).exists():
+            return
+        if trial.state() is TrialState.FINISHED:
+            record, result = (read_json(path) for path in (trial.directory.config_path, trial.directory.result_path))
+            lines, _ = read_metrics(trial.directory.metrics_path)
+            write_archive(archive_path(self.archive, trial.name), record, result, lines)
+
+    def write_failures(self, failures: dict[str, str]) -> None:
+        """Trials that failed for good, and why; the report names them."""
+        if failures:
+            RunDirectory.write_json(self.out / FAILURES_FILE, dict(sorted(failures.items())))
+        else:
+            (self.out / FAILURES_FILE).unlink(missing_ok=True)
+
+
+def agent_name(task: str, settings: Mapping[str, Any]) -> str:
+    return "-".join(filter(None, [task, settings_name(settings)]))
+
+
+def trial_name(game: str, agent: str, seed: int) -> str:
+    return f"{game.replace('gym:', '').replace('/', '-')}-{agent}-seed{seed}"
+
+
+def holds_anything(directory: Path) -> bool:
+    """Whether there is more in it than hidden files, such as a write that was broken off leaves behind."""
+    return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A table from a file; raises RunError where there is none in it."""
+    try:
+        values = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path} is damaged: it is not a table")
+    return values
+
+
+def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The identity of a grid as this version would have recorded it: an earlier one recorded settings of execution as well,
+    and not the settings that it did not have, which had the effect that their defaults have."""
+    defaults = CompareConfig().identity()
+    groups = {name: group for name, group in defaults.items() if isinstance(group, dict)}
+    kept = without_execution(recorded)
+    return kept | {name: group | kept[name] for name, group in groups.items() if isinstance(kept.get(name), dict)}
+
+
+def _difference(recorded: Any, ours: dict[str, Any]) -> str:
+    """The first setting in which two grids differ."""
+    if not isinstance(recorded, dict):
+        return "its settings cannot be read"
+    for name in dict.fromkeys([*ours, *recorded]):
+        value, theirs = ours.get(name), recorded.get(name)
+        if theirs == value:
+            continue
+        if isinstance(value, dict) and isinstance(theirs, dict):
+            return _difference(theirs, value)
+        flag = name.replace("_", "-")
+        shown = [" ".join(map(str, v)) if isinstance(v, list) else "nothing" if v is None else v for v in (theirs, value)]
+        return f"--{flag} {shown[0]}, not {shown[1]}"
+    return "of another version"

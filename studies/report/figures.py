@@ -1,0 +1,240 @@
+"""The pictures of a report, as PNG bytes that depend on nothing but the numbers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from studies.report.agents import Agent
+from studies.report.analysis import Numbers
+from studies.report.comparisons import Pair
+from studies.report.estimates import Estimate
+from studies.report.records import Collection, TrialRecord, curve_frames
+from studies.statistics import bootstrap_interval, mean
+
+COLOURS = {
+    "none": "#555555",
+    "reward_prediction": "#e69f00",
+    "pixel_control": "#56b4e9",
+    "gvf": "#0072b2",
+    "reverse_gvf": "#d55e00",
+    "random_gvf": "#009e73",
+    "random_reverse_gvf": "#cc79a7",
+}
+"""Told apart by colour-blind eyes too (Okabe and Ito)."""
+MORE_COLOURS = ("#f0e442", "#882255", "#44aa99", "#332288", "#ddcc77", "#117733", "#aa4499", "#88ccee", "#999933", "#cc6677")
+"""For agents beside the first of a built-in task (Tol's muted scheme)."""
+MAX_RATIO = 2.0
+"""Bars of the paper's ratio end here; the number beside them is whole."""
+MIN_RATIO = 0.1
+"""The axis reaches as far, lest tiny differences look large."""
+MAX_PANELS = 40
+"""Comparisons in one picture: beyond it nobody looks at them, and pictures have a largest size."""
+DPI = 110
+STYLE: Any = {
+    "text.parse_math": False,  # A game's name is no formula.
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+}
+
+
+def colours(agents: Sequence[Agent]) -> dict[str, str]:
+    """A colour for each agent, by label: the task's own for its first agent, others from a cycle without those in use."""
+    first = {agent.task: agent.label for agent in reversed(agents) if agent.task in COLOURS}
+    chosen = {label: COLOURS[task] for task, label in first.items()}
+    unused = [colour for colour in COLOURS.values() if colour not in chosen.values()]
+    others = cycle([*unused, *MORE_COLOURS])
+    return {agent.label: chosen.get(agent.label) or next(others) for agent in agents}
+
+
+def draw_all(numbers: Numbers, collection: Collection) -> dict[str, bytes]:
+    """PNG by name; those for which there are no numbers are left out."""
+    drawers: dict[str, Callable[[], Figure | None]] = {
+        "curves": lambda: draw_curves(numbers, collection),
+        "improvement": lambda: draw_improvement(numbers),
+        "probability": lambda: draw_probability(numbers),
+        "human_normalised": lambda: draw_human_normalised(numbers),
+        "profiles": lambda: draw_profiles(numbers),
+    }
+    pictures = {}
+    with matplotlib.rc_context(STYLE):
+        for name, draw in drawers.items():
+            figure = draw()
+            if figure is not None:
+                file = io.BytesIO()
+                figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+                pictures[name] = file.getvalue()
+    return pictures
+
+
+def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
+    """A panel for each game; finished trials as mean and band, the others as thin lines of their own."""
+    if not any(len(trial.curve[0]) for trial in collection.trials):
+        return None
+    columns = min(3, len(numbers.games))
+    rows = -(-len(numbers.games) // columns)
+    legend_height = 0.5 + 0.18 * (len(numbers.agents) // 4)
+    figure = Figure(figsize=(max(7, 3.1 * columns), 2.6 * rows + legend_height), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    palette = colours(numbers.agents)
+    for game, axes in zip(numbers.games, panels, strict=False):
+        for agent in numbers.agents:
+            trials = [t for t in collection.trials if t.game_label == game and t.agent == agent and len(t.curve[0])]
+            _draw_agent(axes, trials, agent.label, palette[agent.label])
+        axes.set(title=game, xlabel="environment frames", ylabel="return")
+        axes.set_xlim(left=0)
+    for axes in panels[len(numbers.games) :]:
+        axes.axis("off")
+    handles, labels = _legend(figure)
+    if any(not trial.finished for trial in collection.trials):
+        handles, labels = (
+            [*handles, Line2D([], [], color="#777777", linewidth=0.8, linestyle=":")],
+            [*labels, "unfinished trial"],
+        )
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
+    return figure
+
+
+def _draw_agent(axes: Axes, trials: list[TrialRecord], label: str, colour: str) -> None:
+    finished = [trial for trial in trials if trial.finished]
+    if finished:
+        frames = curve_frames(min(trial.frames for trial in finished))
+        curves = np.array([trial.returns_at(frames) for trial in finished])
+        axes.plot(frames, curves.mean(0), color=colour, label=label)
+        if len(finished) > 1:
+            low, high = bootstrap_interval(mean, curves)
+            axes.fill_between(frames, low, high, color=colour, alpha=0.2, linewidth=0)
+    for trial in trials:
+        if not trial.finished:
+            axes.plot(*trial.curve, color=colour, linewidth=0.8, linestyle=":")
+
+
+def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
+
+
+def draw_improvement(numbers: Numbers) -> Figure | None:
+    """The paper's figure 4: a panel for each comparison, a bar for each game."""
+    shown = [pair for pair in numbers.pairs if pair.improvements]
+    pairs = shown[:MAX_PANELS]
+    if not pairs:
+        return None
+    games, limit = numbers.games, _ratio_limit(pairs)
+    palette = colours(numbers.agents)
+    columns = min(2, len(pairs))
+    rows = -(-len(pairs) // columns)
+    figure = Figure(figsize=(max(7, 4.4 * columns), (0.3 * len(games) + 0.9) * rows + 0.3), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    for axes in panels[len(pairs) :]:
+        axes.axis("off")
+    for pair, axes in zip(pairs, panels, strict=False):
+        for row, game in enumerate(games):
+            found = pair.improvements.get(game)
+            value = found.estimate if found else None
+            if value is None:
+                axes.text(0, row, " undefined" if found else " no trials", va="center", fontsize=7, color="#777777")
+                continue
+            axes.barh(row, np.clip(value.value, -limit, limit), color=palette[pair.agent], height=0.6)
+            _draw_interval(axes, row, value, limit)
+            mark = "" if value.low is not None else " ?"
+            axes.text(limit * 1.08, row, f"{value.value:+.0%}{mark}", va="center", fontsize=7)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_title(_title(numbers, pair), fontsize=9)
+        axes.set(xlim=(-limit * 1.05, limit * 1.6), ylim=(len(games) - 0.4, -0.6))
+        axes.set_yticks(range(len(games)), games)
+        axes.set_xticks([tick for tick in MaxNLocator(4, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    left_out = f" (the first {len(pairs)} of {len(shown)} comparisons)" if len(pairs) < len(shown) else ""
+    figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score{left_out}")
+    return figure
+
+
+def _ratio_limit(pairs: Sequence[Pair]) -> float:
+    """The largest ratio that the axis shows: that of the widest bar or interval, within MIN_RATIO and MAX_RATIO."""
+    estimates = [found.estimate for pair in pairs for found in pair.improvements.values() if found.estimate]
+    ends = [abs(end) for e in estimates for end in (e.value, e.low, e.high) if end is not None]
+    return float(np.clip(max(ends, default=0.0), MIN_RATIO, MAX_RATIO))
+
+
+def _title(numbers: Numbers, pair: Pair) -> str:
+    several = len({pair.agent for pair in numbers.pairs}) > 1
+    return f"{pair.agent}\nover {pair.other}" if several else f"over {pair.other}"
+
+
+def draw_probability(numbers: Numbers) -> Figure | None:
+    palette = colours(numbers.agents)
+    several = len({pair.agent for pair in numbers.pairs}) > 1
+    rows = [
+        (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.final_score.overall.estimate, palette[pair.other])
+        for pair in numbers.pairs
+        if pair.final_score.overall.estimate
+    ][:MAX_PANELS]
+    if not rows:
+        return None
+    figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")
+    axes = figure.subplots()
+    _draw_points(axes, rows)
+    axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
+    figure.suptitle(f"how often a run of {numbers.task} beats a run of the other agent", fontsize=10)
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability of improvement (final score, mean over games)")
+    return figure
+
+
+def draw_human_normalised(numbers: Numbers) -> Figure | None:
+    if not numbers.human_iqm:
+        return None
+    palette = colours(numbers.agents)
+    rows = [(agent, value, palette[agent]) for agent, value in numbers.human_iqm.items()]
+    figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")
+    axes = figure.subplots()
+    _draw_points(axes, rows)
+    count = len(numbers.human_games)
+    axes.set(title=f"human-normalised score, {count} game{'s' if count > 1 else ''}", xlabel="interquartile mean")
+    return figure
+
+
+def draw_profiles(numbers: Numbers) -> Figure | None:
+    if not numbers.profiles:
+        return None
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    palette = colours(numbers.agents)
+    for agent, profile in numbers.profiles.items():
+        axes.plot(numbers.thresholds, profile.value, color=palette[agent], label=agent)
+        if profile.low is not None and profile.high is not None:
+            axes.fill_between(numbers.thresholds, profile.low, profile.high, color=palette[agent], alpha=0.15, linewidth=0)
+    axes.set(xlabel="human-normalised score s", ylabel="share of runs above s", ylim=(-0.02, 1.02))
+    axes.legend(frameon=False)
+    return figure
+
+
+def _draw_points(axes: Axes, rows: list[tuple[str, Estimate, str]]) -> None:
+    """A label, a number and a colour for each row."""
+    for row, (_, value, colour) in enumerate(rows):
+        axes.plot(value.value, row, "o", color=colour)
+        _draw_interval(axes, row, value, None, colour)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+
+
+def _draw_interval(axes: Axes, row: int, value: Estimate, limit: float | None, colour: str = "black") -> None:
+    if value.low is None or value.high is None:
+        return
+    low, high = (value.low, value.high) if limit is None else np.clip([value.low, value.high], -limit, limit)
+    axes.plot([low, high], [row, row], color=colour, linewidth=1.5, solid_capstyle="butt")

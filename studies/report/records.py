@@ -1,0 +1,256 @@
+"""Reads trials back from disk, whatever state they are in; what cannot be read is named and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import RunError
+from configs.train import TrainConfig, learning_settings
+from envs.atari import published_scores
+from envs.registry import applied_protocol
+from studies.compare.archive import SUFFIX, archived_name, read_archive
+from studies.compare.sweep import FAILURES_FILE, GRID_FILE, read_json, trial_name
+from studies.report.agents import Agent, code_versions, in_order, unequal_settings, with_labels
+from studies.statistics import Array, area_under_curve
+from training.metrics_file import MAX_FRAMES, read_metrics
+from training.run_directory import RunDirectory, check_no_file, looking_into
+
+MAX_NUMBER = 1e300
+CURVE_POINTS = 100
+"""Points at which curves are compared, evenly spaced from the first to the last frame."""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What is known of one trial."""
+
+    name: str
+    game: str
+    task: str
+    seed: int
+    protocol: str | None
+    """Of Atari games; None for others, which have none."""
+    frames: int
+    """To be trained for."""
+    settings: dict[str, Any]
+    """Those that alter what the task learns."""
+    eval_episodes: int
+    curve: tuple[Array, Array]
+    """Frames, and the mean score of the last 100 games at each."""
+    reached: int
+    """Frames trained for so far."""
+    score: float | None = None
+    """Mean of the final games, or of the last games of training where there were none; None until the trial is finished."""
+    evaluated_games: int = 0
+    wall_seconds: float | None = None
+    frames_per_second: float | None = None
+    origin: dict[str, Any] = field(default_factory=dict)
+    """Commit, versions and machine."""
+    commits: frozenset[str] = frozenset()
+    """Of the code that made it; several where it was continued with other code."""
+    agent: Agent = field(default_factory=lambda: Agent(""))
+    """What it is a trial of, beside the other trials of a report."""
+    game_label: str = ""
+    """The game, and the protocol where the report has several of the game."""
+
+    @property
+    def finished(self) -> bool:
+        return self.score is not None
+
+    @property
+    def human_normalised(self) -> float | None:
+        reference = published_scores().get(self.game)
+        return None if reference is None or self.score is None else reference.human_normalised(self.score)
+
+    def returns_at(self, frames: Array) -> Array:
+        """The curve at other frames, straight between its points and level beyond them."""
+        return np.interp(frames, *self.curve)
+
+    @property
+    def area(self) -> float | None:
+        """Mean height of the curve of a finished trial."""
+        if not self.finished or not len(self.curve[0]):
+            return None
+        return float(area_under_curve(self.returns_at(curve_frames(self.frames))))
+
+
+def curve_frames(frames: int) -> Array:
+    return np.linspace(0, frames, CURVE_POINTS + 1)[1:]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All trials that could be read, and all that must be said of the others."""
+
+    trials: list[TrialRecord]
+    problems: list[str]
+    missing: list[str]
+    """Trials of a grid that have not begun."""
+    unreadable: list[str]
+    failed: dict[str, str]
+    commands: list[str]
+
+    @property
+    def planned(self) -> int:
+        """Trials that there are or should be."""
+        return len(self.trials) + len(self.missing) + len(self.unreadable)
+
+    @cached_property
+    def _finished(self) -> dict[tuple[str, Agent], list[TrialRecord]]:
+        groups: dict[tuple[str, Agent], list[TrialRecord]] = {}
+        for trial in self.trials:
+            if trial.finished:
+                groups.setdefault((trial.game_label, trial.agent), []).append(trial)
+        return groups
+
+    def sample(self, game: str, agent: Agent, of: Callable[[TrialRecord], float | None]) -> dict[int, float]:
+        """A number of each finished trial of an agent on a game, by seed, where it is known."""
+        found = {trial.seed: of(trial) for trial in self._finished.get((game, agent), [])}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def collect(directories: Sequence[Path]) -> Collection:
+    """The trials of several grids or directories of runs; raises RunError if there is none at all."""
+    found = Collection([], [], [], [], {}, [])
+    seen: set[Any] = set()
+    for directory in directories:
+        with looking_into(directory):
+            check_no_file(directory)
+            if not directory.is_dir():
+                raise RunError(f"{directory} is not a directory")
+            paths = list(_run_paths(directory))
+        planned = _read_grid(directory, found)
+        for path in paths:
+            try:
+                trial = read_trial(path, found.problems)
+            except RunError as error:
+                found.problems.append(str(error).replace(f"{path}/", f"{path.name}: ").replace(str(path), path.name))
+                found.unreadable.append(archived_name(path))
+                continue
+            finally:
+                planned.discard(archived_name(path))
+            key = (trial.game, trial.protocol, trial.task, trial.seed, frozenset(trial.settings.items()))
+            if key in seen:
+                found.problems.append(f"{trial.name}: another trial of this game, agent and seed was counted already")
+                continue
+            seen.add(key)
+            found.trials.append(trial)
+        found.missing.extend(sorted(planned))
+    if not found.trials:
+        where = ", ".join(map(str, directories))
+        raise RunError(f"{where} holds no trial that can be read" + (f": {found.problems[0]}" if found.problems else ""))
+    trials = with_labels(found.trials)
+    place = {agent: number for number, agent in enumerate(in_order(trial.agent for trial in trials))}
+    trials.sort(key=lambda trial: (trial.game_label, place[trial.agent], trial.seed))
+    return replace(found, trials=trials, problems=[*found.problems, *unequal_settings(trials), *code_versions(trials)])
+
+
+def read_trial(path: Path, problems: list[str]) -> TrialRecord:
+    """One run directory or archived trial; raises RunError where nothing of it can be used, and adds lesser damage to
+    `problems`."""
+    if path.name.endswith(SUFFIX):
+        found = read_archive(path)
+        return _trial_record(archived_name(path), found.record, found.config, found.result, found.lines, problems)
+    directory = RunDirectory.open(path)
+    try:
+        config = directory.read_config()
+    except (RecursionError, OverflowError) as error:
+        raise RunError(f"{directory.config_path} is damaged: {error}") from None
+    lines, damaged = read_metrics(path / "metrics.jsonl")
+    if damaged:
+        problems.append(f"{path.name}: {damaged} lines of metrics.jsonl are damaged and left out")
+    result: dict[str, Any] = {}
+    if directory.result_path.exists():
+        try:
+            result = read_json(directory.result_path)
+        except RunError as error:
+            problems.append(f"{path.name}: {str(error).replace(f'{path}/', '')}; it counts as unfinished")
+    return _trial_record(path.name, read_json(directory.config_path), config, result, lines, problems)
+
+
+def _trial_record(
+    name: str,
+    record: dict[str, Any],
+    config: TrainConfig,
+    result: dict[str, Any],
+    lines: list[dict[str, Any]],
+    problems: list[str],
+) -> TrialRecord:
+    if config.run.frames > MAX_FRAMES:
+        raise RunError(f"the config of {name} is damaged: {config.run.frames} frames are too many")
+    points = [(line["frame"], score) for line in lines if (score := _number(line.get("charts/episode_return"))) is not None]
+    curve = np.array(points, dtype=float).reshape(-1, 2)
+    evaluation = result.get("evaluation")
+    evaluation = evaluation if isinstance(evaluation, dict) else {}
+    score = _number(evaluation.get("mean") if evaluation else result.get("training_return"))
+    if result and score is None:
+        problems.append(f"{name}: result.json holds no score; it counts as unfinished")
+    return TrialRecord(
+        name=name,
+        game=config.env.game,
+        task=config.task,
+        seed=config.run.seed,
+        protocol=applied_protocol(config.env.game, config.env.protocol),
+        frames=config.run.frames,
+        settings=learning_settings(config),
+        eval_episodes=config.run.eval_episodes,
+        curve=(curve[:, 0], curve[:, 1]),
+        reached=lines[-1]["frame"] if lines else 0,
+        score=score,
+        evaluated_games=int(_number(evaluation.get("episodes")) or 0),
+        wall_seconds=_number(result.get("wall_seconds")),
+        frames_per_second=_number(result.get("frames_per_second")),
+        origin={name: record.get(name) for name in ("commit", "versions", "machine")},
+        commits=_commits(record),
+    )
+
+
+def _commits(record: dict[str, Any]) -> frozenset[str]:
+    """Of the code that began the trial and of what continued it."""
+    resumed = record.get("resumed")
+    parts = [record, *(part for part in (resumed if isinstance(resumed, list) else []) if isinstance(part, dict))]
+    return frozenset(str(part.get("commit"))[:100] for part in parts)
+
+
+def _read_grid(directory: Path, found: Collection) -> set[str]:
+    """Names of the trials that the grid in `directory` should have, if there is one; notes its command and failures."""
+    if not (directory / GRID_FILE).is_file():
+        return set()
+    try:
+        record = read_json(directory / GRID_FILE)
+        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["grid"])
+        found.commands.append(str(record["command"]))
+    except (RunError, KeyError, TypeError, ValueError) as error:
+        found.problems.append(f"{directory.name}: {GRID_FILE} is damaged ({error}), so that missing trials are not known")
+        return set()
+    if (directory / FAILURES_FILE).is_file():
+        try:
+            found.failed.update({str(k): str(v) for k, v in read_json(directory / FAILURES_FILE).items()})
+        except RunError as error:
+            found.problems.append(str(error).replace(f"{directory}/", ""))
+    return names
+
+
+def _trial_names(grid: dict[str, Any]) -> set[str]:
+    """For grids of versions that did not list them."""
+    seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
+    games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
+    return {trial_name(game, task, seed) for game in games for task in tasks for seed in seeds}
+
+
+def _run_paths(directory: Path) -> Iterator[Path]:
+    """The directory itself if it is a run, else the runs and the archived trials in it."""
+    if (directory / "config.json").exists():
+        yield directory.absolute()
+        return
+    yield from sorted(path for path in directory.iterdir() if (path / "config.json").exists() or path.name.endswith(SUFFIX))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) <= MAX_NUMBER else None

@@ -1,0 +1,116 @@
+"""One agent of the discovery study: its learning curve, and the questions it asked before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from actors.serial_pool import SerialPool
+from agents.agent import Agent
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
+from envs.grid_games import GRIDS
+from learners.learner import Learner
+from studies.reproduce.exact_answers import exact_answers
+
+AGENTS = (
+    "reverse_gvf",
+    "gvf",
+    "random_reverse_gvf",
+    "random_gvf",
+    "reward_prediction",
+    "pixel_control",
+    "untrained",
+    "impala",
+)
+"""All but the last stop the main task's gradient at the torso. `untrained` has no task either, so that nothing moves its torso;
+`impala` is the ceiling, trained end to end."""
+
+SHOWN = 4
+
+
+def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[str, Any]) -> TrainConfig:
+    """`settings` are fields of the learner's and the task's configs by name."""
+    learner = {name: value for name, value in settings.items() if name in LearnerConfig.__dataclass_fields__}
+    task = {name: value for name, value in settings.items() if name in TaskConfig.__dataclass_fields__}
+    return TrainConfig(
+        task="none" if agent in ("untrained", "impala") else agent,  # type: ignore[arg-type]
+        env=EnvConfig(game=game),
+        agent=AgentConfig(torso="shallow"),
+        learner=LearnerConfig(device="cpu", **learner),
+        auxiliary=TaskConfig(stop_main_gradient=agent != "impala", **task),
+        actors=ActorConfig(pool="serial"),
+        run=RunConfig(frames=frames, seed=seed),
+    )
+
+
+def run_agent(config: TrainConfig, points: int, maps: bool = False) -> dict[str, Any]:
+    """The mean score of the games that ended in each of `points` equal stretches of frames; if asked, the questions as maps."""
+    torch.set_num_threads(1)
+    pool = SerialPool(config)
+    learner = Learner(config, pool.spec)
+    torso = torso_weights(learner.agent)
+    pool.publish(learner.weights(), learner.version)
+    scores: list[list[float]] = [[] for _ in range(points)]
+    before = None
+    while learner.frame < config.run.frames:
+        batch = pool.next_batch()
+        learner.step(batch)
+        if maps and before is None:  # The first batch calibrates the questions.
+            before = question_maps(learner, config.env.game)
+        pool.publish(learner.weights(), learner.version)
+        stretch = min(points - 1, (learner.frame - 1) * points // config.run.frames)
+        scores[stretch] += [episode.score for episode in pool.report().episodes]
+    pool.close()
+    moved = float((torso_weights(learner.agent) - torso).norm() / torso.norm())
+    found = {"scores": _filled([float(np.mean(s)) if s else None for s in scores]), "torso_moved": moved}
+    if before is not None:
+        found["questions"] = shown_questions(before, question_maps(learner, config.env.game), config.env.game)
+    return found
+
+
+def _filled(curve: list[float | None]) -> list[float]:
+    """Stretches in which no game ended repeat the one before, or the next if there is none before."""
+    known = [value for value in curve if value is not None]
+    filled, last = [], known[0] if known else float("nan")
+    for value in curve:
+        last = last if value is None else value
+        filled.append(last)
+    return filled
+
+
+def torso_weights(agent: Agent) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in agent.torso.parameters()]).clone()
+
+
+Maps = dict[str, torch.Tensor]
+
+
+@torch.inference_mode()
+def question_maps(learner: Learner, game: str) -> Maps:
+    """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
+    task, agent = learner.task, learner.agent
+    assert task.questions is not None
+    pixels = agent.see(torch.from_numpy(GRIDS[game]().pictures))
+    cumulant, discount = task.questions(pixels)
+    features = agent.torso(pixels)
+    policy = agent.policy(features).double().softmax(-1)
+    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
+
+
+def shown_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:
+    """The four questions whose answers come to differ most between states, before and after training.
+
+    With the latter come the exact answers in both directions, under the policy that was learnt.
+    """
+    chosen = after["answer"].var(0).argsort(descending=True)[:SHOWN]
+    maps: dict[str, dict[str, Any]] = {
+        when: {name: found[name][:, chosen].double().numpy() for name in ("cumulant", "discount", "answer")}
+        for when, found in (("before", before), ("after", after))
+    }
+    asked = zip(maps["after"]["cumulant"].T, maps["after"]["discount"].T, strict=True)
+    both = [exact_answers(GRIDS[game](), after["policy"].numpy(), cumulant, discount) for cumulant, discount in asked]
+    maps["after"]["follows"], maps["after"]["came_before"] = (np.stack(answers, -1) for answers in zip(*both, strict=True))
+    rounded = {when: {name: np.round(v, 4).tolist() for name, v in found.items()} for when, found in maps.items()}
+    return {"chosen": chosen.tolist(), **rounded}

@@ -1,0 +1,39 @@
+"""The studies of `launch.py reproduce` by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+
+from configs.errors import RunError
+from configs.reproduce import ReproduceConfig
+from studies.reproduce.discovery import reproduce_discovery
+from studies.reproduce.lambda_sweep import reproduce_lambda
+from studies.reproduce.microdrone import reproduce_microdrone
+from studies.reproduce.reacher import reproduce_reacher
+from training.files import explain
+
+Study = Callable[[ReproduceConfig, threading.Event], str]
+
+
+def _in_one_line(study: Study) -> Study:
+    """The study with a RunError for a disk that refuses, also what others write for it, such as its pictures."""
+
+    @wraps(study)
+    def run(config: ReproduceConfig, stop: threading.Event) -> str:
+        try:
+            return study(config, stop)
+        except OSError as error:
+            raise RunError(f"cannot go on in {config.out}: {explain(error)}; the same command continues") from None
+
+    return run
+
+
+STUDIES: dict[str, Study] = {
+    "lambda": _in_one_line(reproduce_lambda),
+    "microdrone": _in_one_line(reproduce_microdrone),
+    "reacher": _in_one_line(reproduce_reacher),
+    "discovery": _in_one_line(reproduce_discovery),
+}
+"""Each writes its results and returns a summary in words."""

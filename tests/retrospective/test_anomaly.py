@@ -1,0 +1,100 @@
+import math
+
+import numpy as np
+import pytest
+
+from retrospective.anomaly import Alarm, AnomalyMonitor, anomaly_probability, floor
+
+
+def test_anomaly_probability_by_hand():
+    phi = lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))  # noqa: E731
+    found = anomaly_probability(2.0, np.array([1.0, 4.0]), delta=0.5, sigma=2.0)
+    expected = 1 - ((phi(0.75) - phi(0.25)) + (phi(-0.75) - phi(-1.25))) / 2
+    assert found == pytest.approx(expected)
+    assert anomaly_probability(3.0, np.full(5, 3.0)) == pytest.approx(0.3173, abs=1e-4)
+    assert floor() == pytest.approx(0.3173, abs=1e-4)
+    assert anomaly_probability(100.0, np.zeros(5)) == pytest.approx(1.0)
+
+
+def test_the_monitors_recursion_is_the_reverse_returns_definition():
+    rng = np.random.default_rng(0)
+    rewards, discounts = rng.normal(size=(30, 2)), rng.choice([0.0, 0.5, 1.0], size=(30, 2))
+    monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
+    for t in range(30):
+        reading = monitor.step(None, rewards[t], discounts[t])
+        for stream in range(2):
+            total, weight = 0.0, 1.0
+            for k in range(t, -1, -1):  # G_t = R_t + gamma_t R_{t-1} + gamma_t gamma_{t-1} R_{t-2} + ...
+                total += weight * rewards[k, stream]
+                weight *= discounts[k, stream]
+            assert reading.reverse_return[stream] == pytest.approx(total)
+            expected = anomaly_probability(total, np.zeros(3))
+            assert reading.probability[stream] == pytest.approx(expected)
+    assert reading.known.all()
+    assert not reading.alarm.any()
+
+
+def test_one_bad_reading_is_flagged_until_the_past_is_forgotten():
+    monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
+    monitor.step(None, np.array([1.0, 1.0]), 1.0)
+    bad = monitor.step(None, np.array([np.nan, 1.0]), 1.0)
+    assert bad.known.tolist() == [False, True]
+    assert np.isnan(bad.probability[0])
+    assert bad.reverse_return[1] == 2.0
+    still = monitor.step(None, 1.0, 1.0)
+    assert still.known.tolist() == [False, True]
+    healed = monitor.step(None, 5.0, np.array([0.0, 1.0]))
+    assert healed.known.all()
+    assert healed.reverse_return.tolist() == [5.0, 8.0]
+    with pytest.raises(ValueError, match=r"stream \(1,\): reward inf"):
+        AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,), strict=True).step(None, np.array([0.0, np.inf]), 1.0)
+    with pytest.raises(ValueError, match="must be positive"):
+        AnomalyMonitor(lambda state: np.zeros(3), sigma=0.0)
+
+
+@pytest.mark.parametrize(("rate", "memory"), [(0.05, 0.0), (0.01, 0.9)])
+def test_the_false_alarm_rate_is_what_was_asked_for(rate, memory):
+    rng = np.random.default_rng(0)
+
+    def normal(streams):
+        """Probabilities that resemble their predecessors, as those of a real stream do."""
+        level, history = rng.random(streams), []
+        for _ in range(600):
+            level = np.where(rng.random(streams) < 0.3, rng.random(streams), level)
+            history.append(level)
+        return np.array(history)
+
+    alarm = Alarm.calibrate(normal(200), rate, memory)
+    assert alarm.asked_rate == rate
+    assert alarm.interval[0] - 0.2 * rate <= rate <= alarm.interval[1] + 0.2 * rate
+    fresh = normal(400)
+    monitor_score, raised = np.full(400, np.nan), []
+    for probability in fresh:
+        monitor_score = alarm.combine(monitor_score, probability)
+        raised.append(monitor_score > alarm.threshold)
+    per_stream = np.mean(raised, axis=0)
+    error = per_stream.std() / math.sqrt(400)
+    width = (alarm.interval[1] - alarm.interval[0]) / 2
+    assert abs(per_stream.mean() - rate) < 4 * error + 2 * width
+
+
+def test_alarms_of_a_monitor_follow_the_threshold():
+    alarm = Alarm(threshold=0.9, memory=0.0, asked_rate=0.1, measured_rate=0.1, interval=(0.0, 0.2))
+    monitor = AnomalyMonitor(lambda state: np.zeros(3), alarm=alarm)
+    assert not monitor.step(None, 0.0, 0.0).alarm
+    assert monitor.step(None, 50.0, 0.0).alarm
+    assert not monitor.step(None, np.nan, 0.0).known
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"rate": 0.0}, "false-alarm rate"),
+        ({"rate": 0.1, "memory": 1.0}, "memory must lie"),
+    ],
+)
+def test_impossible_calibrations_are_refused(arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Alarm.calibrate(np.random.default_rng(0).random((10, 8)), **arguments)
+    with pytest.raises(ValueError, match="at least 4 streams"):
+        Alarm.calibrate(np.zeros((10, 2)), 0.1)

@@ -1,0 +1,230 @@
+"""Archived trials: what is kept, what a report makes of them, and what becomes of damaged and foreign ones."""
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from configs.errors import RunError
+from configs.report import ReportConfig
+from configs.train import LearnerConfig
+from studies.compare import scheduler as compare_module
+from studies.compare.archive import archive_path, read_archive, write_archive
+from studies.compare.scheduler import compare
+from studies.compare.sweep import Grid, TrialState
+from studies.report.records import collect
+from studies.report.report import make_report
+from tests.trial_files import make_grid, write_trial
+from training.files import parse_json
+
+
+def finished_grid(directory, archive, **settings):
+    """A grid whose trials are all finished and archived, of which only the archive is left."""
+    grid = make_grid(directory / "grid", seeds=2, archive=str(archive), **settings)
+    for number, trial in enumerate(grid.trials):
+        write_trial(trial, score=float(number))
+    with grid.claimed("launch.py compare"):
+        pass
+    return grid
+
+
+@pytest.fixture
+def archived(tmp_path):
+    return finished_grid(tmp_path, tmp_path / "archive")
+
+
+def change(path, alter):
+    """The archived trial with other content and the digest that it had."""
+    content = parse_json(path.read_bytes())
+    alter(content)
+    path.write_text(json.dumps(content))
+
+
+def rewrite(path, alter):
+    """The archived trial with other content and a digest that fits."""
+    trial = read_archive(path)
+    alter(trial)
+    write_archive(path, trial.record, trial.result, trial.lines)
+
+
+def test_an_archive_holds_what_a_report_needs(archived, tmp_path):
+    from_runs, from_archive = collect([archived.out]), collect([archived.archive])
+    assert [trial.name for trial in from_archive.trials] == [trial.name for trial in from_runs.trials]
+    for ours, theirs in zip(from_archive.trials, from_runs.trials, strict=True):
+        assert ours.curve[0].tolist() == theirs.curve[0].tolist()
+        assert ours.curve[1] == pytest.approx(theirs.curve[1], rel=1e-5)
+        assert (ours.score, ours.settings, ours.origin, ours.seed) == (
+            theirs.score,
+            theirs.settings,
+            theirs.origin,
+            theirs.seed,
+        )
+    assert from_archive.commands == from_runs.commands == ["launch.py compare --games catch"]
+    shutil.rmtree(archived.out)
+    assert make_report(ReportConfig(directories=(str(archived.archive),), out=str(tmp_path / "page"))).page.is_file()
+
+
+def test_curves_are_kept_to_six_digits_and_other_metrics_are_not(tmp_path):
+    lines = [
+        {"frame": 100, "charts/episode_return": 1.23456789, "time/learn": 0.5, "meta/loss": float("nan")},
+        {"frame": 200, "charts/episode_return": 2, "questions/discount_mean": 0.75},
+    ]
+    path = archive_path(tmp_path, "t")
+    config = make_grid(tmp_path / "grid").trials[0].config
+    write_archive(path, {"config": config.to_dict()}, {"frames": 200}, lines)
+    assert read_archive(path).lines[1] == {"frame": 200, "charts/episode_return": 2.0, "questions/discount_mean": 0.75}
+    first = read_archive(path).lines[0]
+    assert first.keys() == {"frame", "charts/episode_return"}
+    assert first["charts/episode_return"] == 1.23457
+    assert read_archive(path).config == config
+
+
+def test_what_is_archived_is_not_trained_again(archived, monkeypatch, capsys):
+    monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("a trial was started"))
+    shutil.rmtree(archived.out)
+    assert set(archived.states().values()) == {TrialState.FINISHED}
+    assert not archived.out.exists()
+    compare(archived.config, "again", threading.Event())
+    assert "nothing is left to do: 4 of 4 trials finished" in capsys.readouterr().out
+    assert len(collect([archived.out]).trials) == 4
+
+
+def test_a_grid_that_gets_an_archive_later_fills_it(tmp_path):
+    grid = make_grid(tmp_path / "grid", seeds=2)
+    for trial in grid.trials[:3]:
+        write_trial(trial, score=1.0)
+    write_trial(grid.trials[3], score=None)
+    with grid.claimed("first"):
+        pass
+    again = make_grid(tmp_path / "grid", seeds=2, archive=str(tmp_path / "archive"))
+    with again.claimed("second"):
+        pass
+    found = collect([tmp_path / "archive"])
+    assert [trial.name for trial in found.trials] == sorted(trial.name for trial in grid.trials[:3])
+    assert found.missing == [grid.trials[3].name]
+
+
+@pytest.mark.parametrize(
+    ("alter", "complaint"),
+    [
+        (lambda content: content["result"].update(training_return=99.0), "its digest does not fit its content"),
+        (lambda content: content["curves"]["frame"].pop(), "its digest does not fit its content"),
+        (lambda content: content.update(format=7), "has format 7; this version reads 1"),
+        (lambda content: content.pop("digest"), "its digest does not fit its content"),
+    ],
+)
+def test_a_damaged_archive_is_named_left_out_and_never_trained_over(archived, alter, complaint):
+    path = archive_path(archived.archive, archived.trials[0].name)
+    change(path, alter)
+    before = path.read_bytes()
+    found = collect([archived.archive])
+    assert [complaint in problem and path.name in problem for problem in found.problems] == [True]
+    assert found.unreadable == [archived.trials[0].name]
+    assert len(found.trials) == 3
+    shutil.rmtree(archived.out)
+    with pytest.raises(RunError, match=complaint):
+        archived.states()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"format": 1}', b"\x00" * 100, b"[" * 100_000])
+def test_what_is_no_archive(archived, text):
+    path = archive_path(archived.archive, archived.trials[0].name)
+    path.write_bytes(text)
+    with pytest.raises(RunError, match=path.name):
+        read_archive(path)
+
+
+@pytest.mark.parametrize(
+    ("alter", "complaint"),
+    [
+        (lambda trial: trial.lines.reverse(), "frames are not in order"),
+        (lambda trial: trial.lines[0].update(frame="one"), "frames are not in order"),
+        (lambda trial: trial.record.pop("config"), "config"),
+        (lambda trial: trial.record["config"].update(task="nonsense"), "nonsense"),
+    ],
+)
+def test_a_digest_alone_does_not_make_it_sound(archived, alter, complaint):
+    path = archive_path(archived.archive, archived.trials[0].name)
+    rewrite(path, alter)
+    with pytest.raises(RunError, match=complaint):
+        read_archive(path)
+
+
+def test_links_are_not_followed(archived, tmp_path):
+    path = archive_path(archived.archive, archived.trials[0].name)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="is a link"):
+        read_archive(path)
+
+
+def test_the_archive_of_another_grid_is_refused(archived, tmp_path):
+    other = make_grid(tmp_path / "other", seeds=2, archive=str(archived.archive), eval_episodes=7)
+    with pytest.raises(RunError, match=r"--eval-episodes 30, not 7.*choose another --archive"):
+        other.states()
+
+
+def test_an_archived_trial_of_other_settings_is_refused(archived):
+    shutil.rmtree(archived.out)
+    path = archive_path(archived.archive, archived.trials[0].name)
+    rewrite(path, lambda trial: trial.record["config"]["learner"].update(learning_rate=1e-3))
+    with pytest.raises(RunError, match=r"is not of this grid: the run was started with --learning-rate 0\.001"):
+        archived.states()
+
+
+def test_archives_of_another_protocol_stay_apart(tmp_path):
+    grids = [
+        finished_grid(tmp_path / name, tmp_path / f"{name}-archive", games=("pong",), protocol=name)
+        for name in ("impala", "machado")
+    ]
+    found = collect([grid.archive for grid in grids])
+    assert {trial.game_label for trial in found.trials} == {"pong (impala)", "pong (machado)"}
+
+
+def test_archives_of_other_settings_are_told_apart(tmp_path):
+    first = finished_grid(tmp_path / "a", tmp_path / "a-archive", tasks=("none",))
+    learner = LearnerConfig(unroll=5, batch_size=8)
+    second = finished_grid(tmp_path / "b", tmp_path / "b-archive", tasks=("reverse_gvf",), learner=learner)
+    found = collect([first.archive, second.archive])
+    assert any("trials differ in --unroll" in problem for problem in found.problems)
+
+
+def test_two_versions_of_the_code_are_told(archived):
+    assert not collect([archived.archive]).problems
+
+    def with_commit(trial):
+        trial.record["commit"] = "f" * 40
+
+    rewrite(archive_path(archived.archive, archived.trials[0].name), with_commit)
+    (problem,) = collect([archived.archive]).problems
+    assert problem.startswith("several versions of the code made the trials (3 by ")
+    assert "1 by ffffffffff" in problem
+
+
+def test_a_trial_continued_with_other_code_is_told(archived):
+    def resumed(trial):
+        trial.record["resumed"] = [{"frame": 5, "commit": "e" * 40}]
+
+    for trial in archived.trials:
+        rewrite(archive_path(archived.archive, trial.name), resumed)
+    (problem,) = collect([archived.archive]).problems
+    assert "4 by" in problem
+    assert "then eeeeeeeeee" in problem
+
+
+def test_other_versions_of_libraries_are_told(archived):
+    rewrite(archive_path(archived.archive, archived.trials[0].name), lambda trial: trial.record["versions"].update(torch="9.0"))
+    (problem,) = collect([archived.archive]).problems
+    assert problem.startswith("several versions of torch made the trials (3 with ")
+    assert problem.endswith("1 with 9.0)")
+
+
+def test_a_disk_that_is_full_under_the_archive_does_not_end_the_grid(archived, monkeypatch, capsys):
+    def full(*_):
+        raise RunError("cannot write archive: No space left on device")
+
+    monkeypatch.setattr(Grid, "keep", full)
+    compare_module.GridRun(archived, None, set())._keep(archived.trials[0])
+    assert "No space left on device; continuing the grid tries again" in capsys.readouterr().err

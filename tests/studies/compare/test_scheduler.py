@@ -1,0 +1,193 @@
+"""Grids that run: interrupted, killed and continued; with trials that fail; on more than one core."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+import launch
+from actors.resources import available_cores
+from configs.compare import CompareConfig
+from configs.errors import PoolError
+from configs.report import ReportConfig
+from configs.train import AgentConfig, LearnerConfig, TaskConfig
+from studies.compare import scheduler as compare_module
+from studies.compare.scheduler import compare, share_cores
+from studies.compare.sweep import Grid, TrialState
+from studies.report.report import make_report
+from tests.dying import MARK
+from tests.training.test_loop import assert_same_run
+from tests.trial_files import FRAMES, make_grid, write_trial
+from training.loop import train
+
+SMALL = {
+    "agent": AgentConfig(torso="shallow"),
+    "learner": LearnerConfig(unroll=5, batch_size=4),
+    "auxiliary": TaskConfig(num_questions=4, meta_interval=4),
+    "eval_episodes": 2,
+    "log_frames": 200,
+}
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Leaves out the estimate, for games that cannot be played here."""
+    monkeypatch.setattr(compare_module, "estimate_grid", lambda *_: None)
+    monkeypatch.setattr(compare_module, "print_estimate", lambda *_: None)
+
+
+def start(out, frames):
+    flags = ["--games", "catch", "--tasks", "none", "reverse_gvf", "--seeds", "1", "--frames", frames, "--out", out]
+    flags += ["--torso", "shallow", "--unroll", "5", "--batch-size", "4", "--num-questions", "4", "--meta-interval", "4"]
+    flags += ["--eval-episodes", "2", "--checkpoint-minutes", "0.005", "--log-frames", "200"]
+    command = [sys.executable, str(Path(launch.__file__)), "compare", *map(str, flags)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for(process, found, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.05)
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured):
+    """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
+    out, frames = tmp_path / "grid", 4000
+    process = start(out, frames)
+    try:
+        children = wait_for(process, lambda: list(out.glob("*/metrics.jsonl")))
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "stopped and saved; continue with: " in output
+    assert "Traceback" not in errors
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    saved = {path.parent.parent.name for path in out.glob("*/checkpoints/frame_*")}
+    assert saved == {path.parent.name for path in out.glob("*/config.json")} != set()
+
+    before = set(out.glob("*/checkpoints/frame_*"))
+    process = start(out, frames)
+    children = wait_for(process, lambda: set(out.glob("*/checkpoints/frame_*")) - before)
+    trials = [child for child in children if "Agent" not in child.name()]  # Ray's agents take a minute to notice.
+    process.kill()
+    process.communicate()
+    assert not psutil.wait_procs(trials, timeout=30)[1]
+    assert len(list(out.glob("*/result.json"))) < 2
+
+    config = CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=1, frames=frames, out=str(out), **SMALL)
+    compare(config, "again", never)
+    for trial in Grid(config).trials:
+        assert trial.state() is TrialState.FINISHED
+        whole = trial.config.with_run(run_dir=str(tmp_path / trial.name), checkpoint_minutes=5.0)
+        result = train(whole, never)
+        assert_same_run(whole, trial.config)
+        assert json.loads(trial.directory.result_path.read_text())["evaluation"] == result["evaluation"]
+        assert_in_tensorboard(out, trial, result)
+
+
+def assert_in_tensorboard(out, trial, result):
+    """The return of the last line under the overlay's tag, once for each frame; the final score under HPARAMS; a strip."""
+    lines = [json.loads(line) for line in (trial.path / "metrics.jsonl").read_text().splitlines()]
+    overlay = EventAccumulator(str(out / "overlay" / trial.config.task))
+    overlay.Reload()
+    events = overlay.Scalars("catch/seed1")
+    assert [event.step for event in events] == [line["frame"] for line in lines if "charts/episode_return" in line]
+    assert events[-1].value == pytest.approx(lines[-1]["charts/episode_return"])
+    board = EventAccumulator(str(trial.path))
+    board.Reload()
+    assert [event.value for event in board.Scalars("final/score")] == [pytest.approx(result["evaluation"]["mean"])]
+    assert "_hparams_/session_start_info" in board.Tags()["tensors"] or board.SummaryMetadata("_hparams_/session_start_info")
+    assert "evaluation/game" in board.Tags()["images"]
+
+
+def test_a_trial_that_fails_is_reported_and_one_that_dies_is_taken_up_again(tmp_path, never, unmeasured, monkeypatch):
+    monkeypatch.setenv(MARK, str(tmp_path / "died"))
+    games = ("gym:tests.counter:Failing-v0", "catch", "gym:tests.dying:Dying-v0")
+    config = CompareConfig(games=games, tasks=("none",), seeds=1, frames=200, out=str(tmp_path / "g"), attempts=2, **SMALL)
+    started = []
+    begin = compare_module.GridRun._start
+    monkeypatch.setattr(compare_module.GridRun, "_start", lambda self, trial: (started.append(trial.name), begin(self, trial)))
+    with pytest.raises(
+        PoolError,
+        match=r"^1 of 3 trials failed: .*Failing-v0-none-seed1: .* action [0-2]: RuntimeError: the joystick came off$",
+    ):
+        compare(config, "test", never)
+    failing, catch, dying = (trial.name for trial in Grid(config).trials)
+    assert sorted(started) == sorted([failing, failing, catch, dying, dying])
+    assert (tmp_path / "died").exists()
+    failures = json.loads((tmp_path / "g" / "failures.json").read_text())
+    assert list(failures) == [failing]
+    assert failures[failing].endswith("RuntimeError: the joystick came off")
+    states = Grid(config).states()
+    assert (states[catch], states[dying]) == (TrialState.FINISHED, TrialState.FINISHED)
+    assert states[failing] is not TrialState.FINISHED
+
+
+def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
+    vary = ("reverse_gvf.answer_weight=0.1,0.3",)
+    config = CompareConfig(
+        games=("catch",), tasks=("none", "reverse_gvf"), vary=vary, seeds=1, frames=200, out=str(tmp_path / "g"), **SMALL
+    )
+    compare(config, "test", never)
+    report = make_report(ReportConfig(directories=(config.out,)))
+    assert report.problems == []
+    numbers = json.loads(report.page.with_name("report.json").read_text())
+    labels = ["none", "reverse_gvf (answer_weight 0.1)", "reverse_gvf (answer_weight 0.3)"]
+    assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [(label, 1) for label in labels]
+    assert [pair["agent"] for pair in numbers["comparisons"]] == labels[1:]
+    listed = {}
+    for trial in Grid(config).trials:
+        (path,) = trial.path.glob("*.hparams")
+        tags = [value for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
+        (start,) = [value for value in tags if value.tag == "_hparams_/session_start_info"]
+        info = HParamsPluginData.FromString(start.metadata.plugin_data.content).session_start_info
+        listed[trial.agent] = info.hparams["answer_weight"].string_value
+        assert info.hparams["task"].string_value == trial.config.task
+    assert listed == {"none": "-", "reverse_gvf-answer_weight=0.1": "0.1", "reverse_gvf-answer_weight=0.3": "0.3"}
+    assert {path.name for path in (tmp_path / "g" / "overlay").iterdir()} == set(listed)
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
+def test_a_trial_with_actors_of_its_own(tmp_path, never, unmeasured):
+    config = CompareConfig(
+        games=("catch",), tasks=("none",), seeds=1, frames=400, out=str(tmp_path / "g"), cores_per_trial=2, **SMALL
+    )
+    compare(config, "test", never)
+    trial = Grid(config).trials[0]
+    assert trial.state() is TrialState.FINISHED
+    last = json.loads((trial.path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["actors/alive"], last["actors/restarted"]) == (1, 0)
+    assert last["memory/actors_mb"] > 0
+
+
+def test_cores_are_shared_between_learner_and_actors(make_config):
+    assert share_cores(make_config(pool="serial"), 1)[1] == 0
+    config, actors = share_cores(make_config(pool="ray"), 8)
+    assert actors + config.learner.learner_threads == 8
+    assert config.actors.num_actors == actors
+
+
+def test_a_finished_grid_measures_and_starts_nothing(tmp_path, never, monkeypatch, capsys):
+    grid = make_grid(tmp_path / "g")
+    for trial in grid.trials:
+        write_trial(trial, score=1.0)
+    monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(compare_module, "estimate_grid", lambda *_: pytest.fail("measured"))
+    compare(
+        CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(grid.out)), "x", never
+    )
+    assert capsys.readouterr().out == "nothing is left to do: 4 of 4 trials finished\n"

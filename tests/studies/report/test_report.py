@@ -1,0 +1,265 @@
+"""The report of grids whose numbers are known: what it says, what it leaves out, what it survives."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from configs.errors import ConfigError, RunError
+from configs.report import ReportConfig
+from configs.train import LearnerConfig
+from studies.report.records import collect
+from studies.report.report import make_report
+from tests.trial_files import FRAMES, make_grid, write_trial
+from training.metrics_file import read_metrics
+
+SCORES = {("pong", "none"): [-20.0, -18.0, -16.0], ("pong", "reverse_gvf"): [-10.0, -9.0, -8.0],
+          ("catch", "none"): [-0.5, 0.5, 0.0], ("catch", "reverse_gvf"): [1.0, 0.5, 1.0]}  # fmt: skip
+
+
+def finished_grid(directory):
+    """Two games, two tasks, three seeds, all finished."""
+    grid = make_grid(directory / "grid", games=("pong", "catch"), seeds=3)
+    for trial in grid.trials:
+        config = trial.config
+        write_trial(trial, SCORES[config.env.game, config.task][config.run.seed - 1])
+    return grid
+
+
+@pytest.fixture
+def grid(tmp_path):
+    return finished_grid(tmp_path)
+
+
+def report(*directories, **settings):
+    """The page and the numbers."""
+    path = make_report(ReportConfig(directories=tuple(map(str, directories)), **settings)).page
+    return path.read_text(), json.loads(path.with_name("report.json").read_text())
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.glob("report*")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The same grid and its report, made once for the tests that only look at it."""
+    grid = finished_grid(tmp_path_factory.mktemp("finished"))
+    page, numbers = report(grid.out)
+    return grid, page, numbers
+
+
+class Page(HTMLParser):
+    """Collects tags, and whatever could reach out of the page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.references = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.references += [value for name, value in attributes if name in ("src", "href", "srcset", "data", "action", "style")]
+
+
+def test_numbers_by_hand(finished):
+    _, page, numbers = finished
+    scores = {(cell["game"], cell["task"]): cell for cell in numbers["scores"]}
+    assert scores["pong", "none"]["score"]["value"] == -18
+    assert scores["pong", "none"]["finished"] == 3
+    assert scores["catch", "reverse_gvf"]["score"]["value"] == pytest.approx(2.5 / 3)
+    assert scores["pong", "none"]["minutes"] == 1
+    # The curve rises from 0.1 at frame 100 to 1 at frame 1000 and is level before: 10 points of 0.1, then 11 to 100 hundredths.
+    assert scores["pong", "none"]["area"]["value"] == pytest.approx((10 * 0.1 + sum(range(11, 101)) / 100) / 100)
+    (pair,) = numbers["comparisons"]
+    assert pair["other"] == "none"
+    assert pair["improvements"]["pong"]["estimate"]["value"] == pytest.approx(0.5)
+    assert pair["improvements"]["catch"] == {"estimate": None, "remark": "the baseline's mean is 0"}
+    assert pair["final_score"]["games"]["pong"]["kind"] == "too few"
+    # Pong: all nine pairs. Catch: 1 beats all, 0.5 beats two and ties one: (3 + 2.5 + 3)/9.
+    assert pair["final_score"]["overall"]["estimate"]["value"] == pytest.approx((1 + 8.5 / 9) / 2)
+    human = numbers["human_normalised"]
+    assert human["games"] == ["pong"]
+    assert human["interquartile_mean"]["none"]["value"] == pytest.approx((-18 + 20.7) / 35.3)
+    assert "12 of 12 trials are finished." in page
+    assert "undefined" not in page  # It stands in the picture.
+
+
+def test_tables_hold_the_trials_the_scores_and_the_curves(finished):
+    grid, _, _ = finished
+    trials = list(csv.DictReader((grid.out / "report_trials.csv").open()))
+    assert len(trials) == 12
+    assert trials[0] == {
+        "trial": "catch-none-seed1", "game": "catch", "task": "none", "agent": "none", "seed": "1", "protocol": "",
+        "state": "finished", "frames": "1000", "of_frames": "1000", "score": "-0.5", "evaluated_games": "30",
+        "human_normalised": "", "area_under_curve": trials[0]["area_under_curve"], "wall_seconds": "60.0",
+        "frames_per_second": "100.0",
+    }  # fmt: skip
+    assert len(list(csv.DictReader((grid.out / "report_scores.csv").open()))) == 4
+    assert len(list(csv.DictReader((grid.out / "report_curves.csv").open()))) == 12 * 10
+    for name in ("curves", "improvement", "probability", "human_normalised", "profiles"):
+        assert (grid.out / f"report_{name}.png").read_bytes().startswith(b"\x89PNG"), name
+
+
+def test_the_same_data_gives_the_same_bytes(finished, tmp_path):
+    grid, _, _ = finished
+    first = files(grid.out)
+    assert len(first) == 10
+    report(grid.out, out=str(tmp_path / "elsewhere"))
+    assert files(tmp_path / "elsewhere") == first
+
+
+def test_the_page_reaches_for_nothing_outside(finished):
+    _, text, _ = finished
+    page = Page(text)
+    assert page.references
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+    assert not {"script", "link", "iframe", "object", "embed", "form", "base"} & set(page.tags)
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", text))
+
+
+def test_what_comes_from_files_is_escaped(grid):
+    attack = "<script>alert(1)</script>"
+    grid.write_failures({attack: attack})
+    trial = grid.trials[0]
+    record = json.loads((trial.path / "config.json").read_text())
+    record["commit"], record["config"]["env"]["game"] = attack, f"$\\frac{attack}"
+    (trial.path / "config.json").write_text(json.dumps(record))
+    page, _ = report(grid.out)
+    assert "script" not in Page(page).tags
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_partial_grid(grid):
+    missing, unfinished, damaged = [trial for trial in grid.trials if trial.config.env.game == "catch"][:3]
+    for path in sorted(missing.path.rglob("*"), reverse=True):
+        path.unlink()
+    missing.path.rmdir()
+    unfinished.directory.result_path.unlink()
+    damaged.directory.config_path.write_text("{")
+    grid.write_failures({missing.name: "ArithmeticError: broken"})
+    page, numbers = report(grid.out)
+    assert "9 of 12 trials are finished: this page is of an unfinished grid" in page
+    assert numbers["not_begun"] == [missing.name]
+    assert numbers["failed"] == {missing.name: "ArithmeticError: broken"}
+    assert f"{unfinished.name}: 1,000 of 1,000 frames" in page
+    assert any(problem.startswith(f"{damaged.name}: config.json is damaged") for problem in numbers["problems"])
+    cells = {(cell["game"], cell["task"]): cell["finished"] for cell in numbers["scores"]}
+    assert cells == {("catch", "none"): 1, ("catch", "reverse_gvf"): 2, ("pong", "none"): 3, ("pong", "reverse_gvf"): 3}
+
+
+def test_a_grid_of_which_nothing_is_finished(tmp_path):
+    grid = make_grid(tmp_path / "g")
+    write_trial(grid.trials[0], None, until=300)
+    write_trial(grid.trials[1], None, until=0)
+    page, numbers = report(grid.out)
+    assert "0 of 4 trials are finished" in page
+    assert "no finished trials to compare" in page
+    assert numbers["comparisons"][0]["final_score"]["games"]["catch"]["kind"] == "too few"
+
+
+def test_damage_that_leaves_something_is_reported(grid):
+    first, second, third = grid.trials[:3]
+    with (first.path / "metrics.jsonl").open("a") as file:
+        file.write('nonsense\n{"frame": 50}\n{"frame": "x"}\n[1]\n{"frame": 1100, "charts/episode_return": NaN}\n{"fra')
+    second.directory.result_path.write_text("{")
+    third.directory.result_path.write_text('{"evaluation": {"mean": "high"}}')
+    _, numbers = report(grid.out)
+    assert f"{first.name}: 4 lines of metrics.jsonl are damaged and left out" in numbers["problems"]
+    assert any(problem.startswith(f"{second.name}: result.json is damaged") for problem in numbers["problems"])
+    assert f"{third.name}: result.json holds no score; it counts as unfinished" in numbers["problems"]
+    rows = {row["trial"]: row for row in numbers["trials"]}
+    assert rows[first.name]["frames"] == 1100
+    assert rows[second.name]["state"] == rows[third.name]["state"] == "unfinished"
+
+
+def test_lines_without_end_are_not_read_into_memory(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"frame": 1}\n' + b"x" * (3 << 20))
+    assert read_metrics(path) == ([{"frame": 1}], 1)
+
+
+def test_nothing_to_report(tmp_path):
+    with pytest.raises(RunError, match="is not a directory"):
+        report(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"empty holds no trial that can be read$"):
+        report(tmp_path / "empty")
+    (tmp_path / "broken" / "trial").mkdir(parents=True)
+    (tmp_path / "broken" / "trial" / "config.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "broken" / "grid.json").write_text("[]")
+    with pytest.raises(RunError, match=r"holds no trial that can be read: broken: grid.json is damaged"):
+        report(tmp_path / "broken")
+    assert not list((tmp_path / "broken").glob("report*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "[" * 100_000),
+        ("config.json", '{"config": {"run": {"frames": 1' + "0" * 400 + "}}}"),
+        ("config.json", '{"config": {"run": {"frames": 1' + "0" * 40 + "}}}"),
+        ("result.json", '{"evaluation": {"mean": 1' + "0" * 400 + "}}"),
+        ("result.json", '{"evaluation": 7, "training_return": Infinity}'),
+        ("metrics.jsonl", '{"frame": 1' + "0" * 400 + ', "charts/episode_return": 1}\n'),
+        ("metrics.jsonl", '{"frame": 100, "charts/episode_return": [1]}\n'),
+        ("failures.json", "[]"),
+    ],
+)
+def test_nonsense_costs_no_more_than_its_own_trial(tmp_path, file, content):
+    grid = make_grid(tmp_path / "g", tasks=("none",))
+    for trial in grid.trials:
+        write_trial(trial, 1.0)
+    directory = grid.out if file == "failures.json" else grid.trials[0].path
+    (directory / file).write_text(content)
+    _, numbers = report(grid.out)
+    assert numbers["trials"][-1]["score"] == 1
+    assert numbers["problems"] or content.endswith("[1]}\n")
+
+
+def test_several_directories_and_a_single_run(tmp_path):
+    one, two = make_grid(tmp_path / "one", seeds=2), make_grid(tmp_path / "two", seeds=2, first_seed=2)
+    for trial in (*one.trials, *two.trials):
+        write_trial(trial, float(trial.config.run.seed))
+    _, numbers = report(one.out, two.out)
+    assert [cell["finished"] for cell in numbers["scores"]] == [3, 3]
+    assert sum("was counted already" in problem for problem in numbers["problems"]) == 2
+    assert len(numbers["commands"]) == 2
+    _, numbers = report(one.trials[0].path, out=str(tmp_path / "single"))
+    assert [trial["trial"] for trial in numbers["trials"]] == ["catch-none-seed1"]
+
+
+def test_trials_that_should_not_be_compared_are_named(tmp_path):
+    one = make_grid(tmp_path / "one", tasks=("none",))
+    two = make_grid(tmp_path / "two", tasks=("gvf",), learner=LearnerConfig(learning_rate=0.5))
+    for trial in (*one.trials, *two.trials):
+        write_trial(trial, 1.0)
+    _, numbers = report(one.out, two.out)
+    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); take no comparison at its word"
+    assert numbers["problems"] == [problem]
+    assert numbers["task"] == "gvf"
+
+
+def test_the_task_in_question_can_be_chosen(grid):
+    _, numbers = report(grid.out, task="none")
+    assert numbers["task"] == "none"
+    assert [pair["other"] for pair in numbers["comparisons"]] == ["reverse_gvf"]
+    with pytest.raises(ConfigError, match="--task gvf has no trial here"):
+        report(grid.out, task="gvf")
+
+
+def test_one_task_has_nothing_to_be_compared_with(tmp_path):
+    grid = make_grid(tmp_path / "g", tasks=("none",), seeds=1)
+    write_trial(grid.trials[0], 1.0)
+    page, _ = report(grid.out)
+    assert "There is only one task, none: nothing to compare." in page
+
+
+def test_curves_are_straight_between_their_points(finished):
+    grid, _, _ = finished
+    trial = next(trial for trial in collect([grid.out]).trials)
+    assert trial.returns_at(np.array([0.0, 100.0, 150.0, 950.0, 2000.0])) == pytest.approx([0.1, 0.1, 0.15, 0.95, 1.0])
+    assert trial.frames == FRAMES

@@ -1,0 +1,118 @@
+"""The paper's figures, in miniature."""
+
+import errno
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import launch
+from configs.errors import RunError, StopRequested
+from configs.reproduce import ReproduceConfig
+from studies.reproduce import lambda_sweep as reproduce_lambda
+from studies.reproduce import microdrone as reproduce_microdrone
+from studies.reproduce import reacher as reproduce_reacher
+from studies.reproduce.reproduce import STUDIES
+
+SHORT = {
+    "lambda": (reproduce_lambda, {"steps": 3000}),
+    "microdrone": (reproduce_microdrone, {"learning_steps": 6000, "watching_steps": 2000}),
+    "reacher": (reproduce_reacher, {"td3_steps": 150, "learning_steps": 300, "watching_steps": 400}),
+}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=() if name == "lambda" else pytest.mark.slow) for name in SHORT])
+def study(request, monkeypatch):
+    module, changes = SHORT[request.param]
+    for name, value in changes.items():
+        monkeypatch.setitem(module.SETTINGS, name, value)
+    return request.param
+
+
+def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, tmp_path, never):
+    config = ReproduceConfig(out=str(tmp_path / "out"), runs=2)
+    summary = STUDIES[study](config, never)
+    out = tmp_path / "out"
+    assert (out / "summary.md").read_text() == summary
+    assert "hold" in summary
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["settings"]["study"] == study
+    data = json.loads((out / "data.json").read_text())
+    kept = (out / "runs" / "000.json").stat().st_mtime_ns
+    (out / "runs" / "001.json").write_text("{")
+    assert STUDIES[study](config, never) == summary
+    again = json.loads((out / "data.json").read_text())
+    # A run depends on its number alone; what runs beside it changes no more than the rounding.
+    assert_nearly_equal(again, data)
+    assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
+
+
+def test_a_disk_that_refuses_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    """Also where it refuses a picture, which is written by other code than ours."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "figure.png"))
+
+    monkeypatch.setattr(reproduce_lambda, "Experiment", full)
+    assert launch.main(["reproduce", "lambda", "--out", str(tmp_path)]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint == f"launch.py: cannot go on in {tmp_path}: No space left on device; the same command continues\n"
+
+
+def assert_nearly_equal(actual, expected):
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for name in expected:
+            assert_nearly_equal(actual[name], expected[name])
+    elif isinstance(expected, str) or (isinstance(expected, list) and isinstance(expected[0], str)):
+        assert actual == expected
+    else:
+        assert np.allclose(actual, expected, rtol=1e-9)
+
+
+def test_a_request_to_stop_ends_it_and_other_settings_in_the_same_place_are_refused(study, tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StopRequested):
+        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2), stop)
+    assert not (tmp_path / "data.json").exists()
+    with pytest.raises(RunError, match="results of other settings"):
+        STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), stop)
+
+
+def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypatch, tmp_path, never):
+    monkeypatch.setitem(reproduce_microdrone.SETTINGS, "learning_steps", 60_000)
+    monkeypatch.setitem(reproduce_microdrone.SETTINGS, "watching_steps", 4_000)
+    reproduce_microdrone.reproduce_microdrone(ReproduceConfig(out=str(tmp_path), runs=2), never)
+    data = json.loads((tmp_path / "data.json").read_text())
+    assert data["error_mean"][-1] < 0.5 * data["error_mean"][0]
+    for anomaly in ("reward", "policy"):
+        before, after = np.array_split(np.array(data[f"{anomaly}_mean"]), 2)
+        assert 0.317 < before.mean() < after.mean() - 0.05
+
+
+def test_the_floor_of_the_error_falls_with_kappa():
+    """Without Huber's rounding, and with many quantiles, their mean is the mean."""
+    rounded = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS)
+    sharp = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS | {"kappa": 0.05, "quantiles": 60})
+    assert rounded == pytest.approx(0.364, abs=0.001)
+    assert sharp < 0.2 * rounded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no study was named; there is lambda, microdrone, reacher, discovery"),
+        (["lamda", "--out", "x"], "unknown study 'lamda'"),
+        (["lambda", "--out", "x", "--runs", "1"], "--runs must be at least 2"),
+        (["lambda"], "--out"),
+    ],
+)
+def test_mistakes(capsys, arguments, complaint):
+    assert launch.main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
