@@ -14,6 +14,7 @@ from actors.trajectory import RolloutCost, Trajectory
 from agents.agent import Agent, load_flat_weights
 from agents.initialisation import weights_loaded_later
 from configs.train import TrainConfig
+from envs.fields import FIELDS
 from envs.frame_stack import FrameStack
 from envs.registry import make_games
 from envs.stream import Episode, EpisodeStream
@@ -56,37 +57,31 @@ class RolloutWorker:
             self._stack.push(self._stream.reset(), self._first)
             self._started = True
         n, length = self._stream.num_envs, self._unroll
-        stack, core_state = self._stack.array.copy(), self._core_state.numpy().copy()
-        frames = np.empty((length, n, *self.spec.frame_shape), dtype=np.uint8)
-        first = np.empty((length + 1, n), dtype=bool)
-        action = np.empty((length, n), dtype=np.int64)
-        reward, discount = np.empty((2, length, n), dtype=np.float32)
-        valid = np.empty((length, n), dtype=bool)
-        logits = np.empty((length, n, self.spec.num_actions), dtype=np.float32)
+        start_values = {"stack": self._stack.array.copy(), "core_state": self._core_state.numpy().copy()}
+        arrays = {name: f.allocate(self.spec, length, n) for name, f in FIELDS.items() if f.time != "start"}
         episodes: list[Episode] = []
         env_time = inference_time = 0.0
 
-        first[0] = self._first
+        arrays["first"][0] = self._first
         for t in range(length):
             tick = time.perf_counter()
             logits_t, self._core_state = self._agent.act(
                 torch.from_numpy(self._stack.array), torch.from_numpy(self._first), self._core_state
             )
-            logits[t] = logits_t.numpy()
-            action[t] = sample_actions(logits[t], self._rng)
+            arrays["logits"][t] = logits_t.numpy()
+            action = sample_actions(arrays["logits"][t], self._rng)
+            arrays["action"][t] = action
             tock = time.perf_counter()
-            step = self._stream.step(action[t])
+            step = self._stream.step(action)
             self._stack.push(step.frames, step.new_game)
             self._first = step.first
-            frames[t], first[t + 1] = step.frames, step.first
-            reward[t], discount[t], valid[t] = step.reward, step.discount, step.valid
+            for name, value in step.arrays.items():
+                arrays[name][t + (FIELDS[name].time == "observation")] = value
             episodes += step.episodes
             inference_time += tock - tick
             env_time += time.perf_counter() - tock
         cost = RolloutCost(env_time, inference_time, time.perf_counter() - start, self._process.memory_info().rss)
-        return Trajectory(
-            stack, frames, first, action, reward, discount, valid, logits, core_state, self._version, episodes, cost
-        )
+        return Trajectory(**start_values, **arrays, version=self._version, episodes=episodes, cost=cost)
 
     def close(self) -> None:
         self._stream.close()

@@ -10,12 +10,8 @@ import numpy as np
 import torch
 
 from agents.batch import Batch
+from envs.fields import FIELDS, StepFields
 from envs.stream import Episode
-
-COLUMN_AXIS = {
-    "stack": 0, "frames": 1, "first": 1, "action": 1, "reward": 1, "discount": 1, "valid": 1, "logits": 1, "core_state": 0,
-}  # fmt: skip
-"""Where the games stand in each array; see `Batch` for shapes and meanings."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +24,10 @@ class RolloutCost:
     memory_bytes: int
 
 
-@dataclass
-class Trajectory:
-    """T steps of N games, as `Batch` but in NumPy; made with the weights of one version."""
+@dataclass(frozen=True)
+class Trajectory(StepFields[np.ndarray]):
+    """T steps of N environments, made with the weights of one version."""
 
-    stack: np.ndarray
-    frames: np.ndarray
-    first: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-    discount: np.ndarray
-    valid: np.ndarray
-    logits: np.ndarray
-    core_state: np.ndarray
     version: int
     episodes: list[Episode]
     cost: RolloutCost
@@ -81,10 +68,12 @@ class Collator:
 
 
 def join(pieces: Sequence[tuple[Trajectory, slice]]) -> Batch:
-    """One batch from some columns of some trajectories."""
-    arrays = {
-        name: np.concatenate([getattr(t, name)[(slice(None),) * axis + (columns,)] for t, columns in pieces], axis)
-        for name, axis in COLUMN_AXIS.items()
-    }
+    """One batch from some environments of some trajectories."""
+
+    def concatenated(name: str, axis: int) -> torch.Tensor:
+        parts = [getattr(trajectory, name)[(slice(None),) * axis + (columns,)] for trajectory, columns in pieces]
+        return torch.from_numpy(np.concatenate(parts, axis))
+
+    arrays = {name: concatenated(name, field.env_axis) for name, field in FIELDS.items()}
     versions = np.concatenate([np.full(columns.stop - columns.start, t.version) for t, columns in pieces])
-    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()}, version=torch.from_numpy(versions))
+    return Batch(**arrays, version=torch.from_numpy(versions))

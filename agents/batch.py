@@ -1,4 +1,4 @@
-"""What the learner learns from, and the observations rebuilt from single frames."""
+"""A learner's batch, and its stacked observations rebuilt from single frames."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from envs.fields import StepFields
+
 
 @dataclass(frozen=True)
-class Batch:
-    """B unrolls of T steps, time-major; `x[t]` belongs to the observation, action or transition t."""
+class Batch(StepFields[Tensor]):
+    """B unrolls of T steps; see `StepFields` for shapes and meanings."""
 
-    stack: Tensor
-    """[B, S * C, H, W] uint8, the first observation with its history."""
-    frames: Tensor
-    """[T, B, C, H, W] uint8, then one new frame a step."""
-    first: Tensor
-    """[T + 1, B] bool, the observation opens a learning episode."""
-    action: Tensor
-    """[T, B] int64"""
-    reward: Tensor
-    """[T, B] raw reward of the action."""
-    discount: Tensor
-    """[T, B] 0 where the action ended its learning episode, else 1; the learner's own discount comes on top."""
-    valid: Tensor
-    """[T, B] bool, False where the action was ignored because the game had ended."""
-    logits: Tensor
-    """[T, B, A] of the behaviour policy."""
-    core_state: Tensor
-    """[B, R] recurrent state before the first observation; R is 0 without a recurrent core."""
     version: Tensor
     """[B] int64, of the weights that acted."""
 

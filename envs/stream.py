@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from configs.errors import GameError
+from envs.fields import COMPUTED, FIELDS, Transition
 
 
 @dataclass(frozen=True)
@@ -80,27 +81,23 @@ class Episode:
 
 @dataclass
 class StreamStep:
-    """One step of N streams.
+    """One step of N streams."""
 
-    `reward`, `discount` and `valid` belong to the action just taken; `frames`, `first` and `new_game` to what followed.
-    """
-
-    frames: np.ndarray
-    """[N, C, H, W] uint8, the newest frame only."""
-    reward: np.ndarray
-    """[N] float32, raw."""
-    discount: np.ndarray
-    """[N] float32, 0 where the learning episode terminated (or the action was ignored), else 1."""
-    valid: np.ndarray
-    """[N] bool, False where the action was ignored because the game had already ended."""
-    first: np.ndarray
-    """[N] bool, True where the observation that followed opens a learning episode."""
+    arrays: dict[str, np.ndarray]
+    """By name, [N, ...]: the fields of `StepFields` that the stream computes, also as attributes. `reward`, `discount` and
+    `valid` belong to the action; `frames` and `first` to the observation after it."""
     new_game: np.ndarray
-    """[N] bool, True where the observation that followed opens a game."""
+    """[N] bool, True where the observation after the action opens a game."""
     episodes: list[Episode]
-    """The games that ended with this step,"""
+    """Games that ended with this step."""
     ended: list[int]
-    """and in which of the N environments."""
+    """Environments in which they ended."""
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        try:
+            return self.__dict__["arrays"][name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 def episode_seed(stream_seed: int, env: int, number: int) -> int:
@@ -145,16 +142,11 @@ class EpisodeStream:
         episodes = [Episode(float(self._score[env]), len(self._history[env])) for env in ended_envs]
         self._running = valid & ~ended
         frames = raw.frames if valid.all() else self._start(~valid)
-        return StreamStep(
-            frames=frames,
-            reward=np.where(valid, raw.reward, 0.0).astype(np.float32),
-            discount=(valid & ~terminated & ~life_lost).astype(np.float32),
-            valid=valid,
-            first=~valid | (life_lost & ~ended),
-            new_game=~valid,
-            episodes=episodes,
-            ended=ended_envs,
-        )
+        transition = Transition(frames, raw.reward, valid, terminated, ended, life_lost)
+        arrays: dict[str, np.ndarray] = {
+            name: compute(transition).astype(FIELDS[name].dtype, copy=False) for name, compute in COMPUTED.items()
+        }
+        return StreamStep(arrays, ~valid, episodes, ended_envs)
 
     def close(self) -> None:
         self.games.close()

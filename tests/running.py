@@ -16,6 +16,7 @@ import launch
 from learners.learner import Learner
 
 ROOT = Path(launch.__file__).parent
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests")
 TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames", "400", "--batch-size", "4", "--unroll", "5"]
 """Flags of a run of a second."""
 

@@ -3,6 +3,7 @@
 import copy
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -13,9 +14,10 @@ import torch
 from actors.ray_pool import RayPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
-from actors.trajectory import COLUMN_AXIS, Collator
+from actors.trajectory import Collator
 from agents.agent import flat_weights
 from configs.errors import StopRequested
+from envs.fields import FIELDS
 from learners.learner import Learner
 from tests.running import rollout_actors
 
@@ -101,7 +103,7 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
 
     ours, same, other = play(1), play(1), play(2)
     for a, b in zip(ours, same, strict=True):
-        for name in COLUMN_AXIS:
+        for name in FIELDS:
             assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
 
@@ -147,9 +149,8 @@ def test_a_resumed_ray_pool_plays_other_games_than_before(make_pool):
 
 def test_collation_keeps_every_column_once_and_in_order(make_pool):
     pool, _ = make_pool("serial", batch_size=6)
-    trajectories = [pool._worker.rollout() for _ in range(4)]
+    trajectories = [replace(pool._worker.rollout(), version=number) for number in range(4)]
     for number, trajectory in enumerate(trajectories):
-        trajectory.version = number
         trajectory.action[:] = np.arange(6) + 6 * number
     collator, seen, versions = Collator(4), [], []
     for trajectory in trajectories:

@@ -12,12 +12,11 @@ import pytest
 
 import agents.tasks
 from agents.tasks import AuxiliaryTask
-from tests.running import ROOT
+from tests.running import PACKAGES, ROOT
 from training.loop import train
 
 PAGE = (ROOT / "docs" / "adding_a_task.md").read_text()
 FILE, REGISTRY, NAME = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-PACKAGES = ("actors", "agents", "configs", "envs", "learners", "retrospective", "studies", "training")
 
 
 @pytest.mark.slow

@@ -11,10 +11,9 @@ import pytest
 from actors import cluster
 from configs import installation
 from configs.errors import PoolError
-from tests.running import ROOT
+from tests.running import PACKAGES, ROOT
 from training.run_directory import provenance
 
-PACKAGES = ("actors", "agents", "configs", "envs", "learners", "retrospective", "studies", "training")
 ASK = """
 import json
 from actors.cluster import shipped_code
