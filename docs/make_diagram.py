@@ -44,7 +44,7 @@ def draw() -> str:
     """The diagram as SVG text."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-        "<title>Actors send trajectories to the learner, which sends weights back; the meta-gradient trains the questions</title>",
+        "<title>Actors send trajectories to the learner and get its weights; the meta-gradient trains the questions</title>",
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M 0 0 L 10 5 L 0 10 z" fill="{INK}"/></marker></defs>',
         "<style>text { font-family: Helvetica, Arial, 'DejaVu Sans', sans-serif; }"
