@@ -32,7 +32,7 @@ class RolloutWorker:
         self._stream = EpisodeStream(make_games(config.env.game, config.env.protocol, num_envs), seed)
         self.spec = self._stream.spec
         with weights_loaded_later():
-            self._agent = Agent(self.spec, config.agent.torso, config.agent.core_size)
+            self._agent = Agent(self.spec, config.agent.torso, config.agent.lstm_size)
         self._stack = FrameStack(self.spec, num_envs)
         self._rng = np.random.default_rng(seed)
         self._first = np.ones(num_envs, dtype=bool)

@@ -29,19 +29,19 @@ class Unroll(NamedTuple):
 
 
 class Agent(nn.Module):
-    """Torso and heads; with `core_size` an LSTM stands between them."""
+    """Torso and heads; with `lstm_size` an LSTM stands between them."""
 
     background: Tensor
     """[C, H, W], the mean frame of the first batch; 0 before."""
 
-    def __init__(self, spec: EnvSpec, torso: str, core_size: int = 0):
+    def __init__(self, spec: EnvSpec, torso: str, lstm_size: int = 0):
         super().__init__()
         self._stack = spec.stack
         self.register_buffer("background", torch.zeros(spec.frame_shape))
         self.torso = Torso(torso, spec.observation_shape)
-        self.core_size = core_size
-        self.core = nn.LSTMCell(self.torso.num_features, core_size) if core_size else None
-        head_inputs = core_size or self.torso.num_features
+        self.lstm_size = lstm_size
+        self.core = nn.LSTMCell(self.torso.num_features, lstm_size) if lstm_size else None
+        head_inputs = lstm_size or self.torso.num_features
         self.policy = nn.Linear(head_inputs, spec.num_actions)
         self.value = nn.Linear(head_inputs, 1)
         orthogonal(self.policy, HEAD_GAIN)
@@ -51,7 +51,7 @@ class Agent(nn.Module):
 
     def initial_state(self, batch_size: int) -> Tensor:
         """[B, R]: the LSTM's hidden and cell state side by side, R = 0 without one."""
-        return torch.zeros(batch_size, 2 * self.core_size)
+        return torch.zeros(batch_size, 2 * self.lstm_size)
 
     def learn_background(self, frames: Tensor) -> None:
         """Takes what `frames` [T, B, C, H, W] have in common for what every frame has."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from configs.errors import ConfigError
+from configs.settings import POSITIVE, check_bounds
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class BenchmarkConfig:
     """Game to measure with."""
     torso: Literal["shallow", "nature", "deep"] = "nature"
     """Network to measure with."""
-    unroll: int = 20
+    unroll: Annotated[int, POSITIVE] = 20
     """Steps in a trajectory."""
-    batch_size: int = 32
+    batch_size: Annotated[int, POSITIVE] = 32
     """Trajectories in an update."""
-    seconds: float = 30.0
+    seconds: Annotated[float, POSITIVE] = 30.0
     """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
     tasks: bool = True
     """Measure the auxiliary tasks as well, one learner step each."""
@@ -28,6 +28,4 @@ class BenchmarkConfig:
     """Print JSON instead of a table."""
 
     def __post_init__(self) -> None:
-        for name in ("unroll", "batch_size", "seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"--{name.replace('_', '-')} must be positive, not {getattr(self, name)}")
+        check_bounds(self)

@@ -11,8 +11,10 @@ import tyro
 
 from configs.errors import ConfigError
 from configs.frames import FrameCount
+from configs.settings import POSITIVE, Setting, check_bounds, facts
 from configs.shell import launch_command
 from configs.train import (
+    EXECUTION,
     PRESETS,
     ActorConfig,
     AgentConfig,
@@ -41,25 +43,25 @@ class CompareConfig:
     vary: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A setting and its values, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1; given
     again for more settings, of which every combination is trained. Tasks that do not read a setting do not vary in it."""
-    seeds: int = 3
+    seeds: Annotated[int, POSITIVE] = 3
     """Seeds for each game and task."""
     first_seed: int = 1
     """The first of them; the others follow. A second grid with later seeds adds to a first one in `launch.py report`."""
-    frames: FrameCount = 10_000_000
+    frames: Annotated[FrameCount, POSITIVE] = 10_000_000
     """Environment frames that each trial trains for; 10M, 1e7 and 10_000_000 are the same."""
-    out: str = ""
+    out: Annotated[str, EXECUTION] = ""
     """Directory of the grid: one run directory for each trial."""
-    archive: str = ""
+    archive: Annotated[str, EXECUTION] = ""
     """Directory to keep finished trials in as well, in one small file each (config, result and curves), such as a repository
     can hold. Trials that are there already are not trained again, and `launch.py report` reads it."""
-    dry_run: bool = False
+    dry_run: Annotated[bool, EXECUTION] = False
     """Only say what the grid would take."""
-    cores_per_trial: int = 1
+    cores_per_trial: Annotated[int, Setting(positive=True, role="execution")] = 1
     """1: each trial in one process on one core, reproducible bit for bit, which uses a machine best as long as there are more
     trials than cores. More: a learner and Ray actors for each trial."""
-    attempts: int = 3
+    attempts: Annotated[int, Setting(positive=True, role="execution")] = 3
     """How often a trial that fails is tried before it is reported and left."""
-    ray_address: str = ""
+    ray_address: Annotated[str, EXECUTION] = ""
     """Ray cluster to spread the trials over (--out must be on a disk its machines share); by default a local one is started."""
     protocol: Literal["impala", "machado"] = "impala"
     """Rules for Atari, as in `launch.py train`."""
@@ -67,20 +69,16 @@ class CompareConfig:
     """Frames between two lines of metrics; 0 chooses a hundredth of a trial, at most 50,000."""
     eval_episodes: int = 30
     """Whole games played when a trial ends; their mean is its final score. 0 takes the last 100 games of training instead."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: Annotated[float, Setting(positive=True, role="execution")] = 5.0
     """Minutes between two checkpoints of a trial."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, Setting(positive=True, role="execution")] = 2
     """Newest checkpoints of a trial to keep, besides the best."""
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     auxiliary: TaskConfig = field(default_factory=TaskConfig)
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "cores_per_trial", "attempts", "frames", "first_seed"):
-            least = 0 if name == "first_seed" else 1
-            if getattr(self, name) < least:
-                must = "positive" if least else "at least 0"
-                raise ConfigError(f"--{name.replace('_', '-')} must be {must}, not {getattr(self, name)}")
+        check_bounds(self)
         for task in self.tasks or ("none",):
             for settings in self.variants(task):
                 self.trial("catch", task, self.first_seed, settings)
@@ -127,15 +125,17 @@ class CompareConfig:
 
     def identity(self) -> dict[str, Any]:
         """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
-        values = {name: value for name, value in without_execution(asdict(self)).items() if name not in _EXECUTION}
+        ours = facts(CompareConfig)
+        values = {
+            name: value
+            for name, value in without_execution(asdict(self)).items()
+            if name not in ours or ours[name].role != "execution"
+        }
         del values["vary"]
         if self.vary:
             values["vary"] = [variation.text for variation in self.variations]
         return values | {"games": list(self.games), "tasks": list(self.tasks), "pool": self.pool}
 
-
-_EXECUTION = ("out", "archive", "dry_run", "cores_per_trial", "attempts")
-"""Settings of how and where a grid is executed, beside those of its trials."""
 
 COMPARE_PRESETS: dict[str, CompareConfig] = {
     "default": CompareConfig(),

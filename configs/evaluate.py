@@ -9,6 +9,7 @@ import tyro
 
 from configs.errors import ConfigError
 from configs.frames import parse_frames
+from configs.settings import POSITIVE, check_bounds
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class EvaluateConfig:
 
     run_dir: str
     """Directory of the run."""
-    episodes: int = 100
+    episodes: Annotated[int, POSITIVE] = 100
     """Games to play."""
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{newest,best,FRAME}")] = "newest"
     """Which weights to play with: the newest, those with the best score in training, or those of a frame that is kept."""
@@ -34,10 +35,7 @@ class EvaluateConfig:
     """Print the result as JSON."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ConfigError(f"--episodes must be positive, not {self.episodes}")
-        if self.seed < 0:
-            raise ConfigError(f"--seed must be at least 0, not {self.seed}")
+        check_bounds(self)
         self.checkpoint_frame()
 
     def checkpoint_frame(self) -> int | None:

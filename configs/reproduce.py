@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from configs.errors import ConfigError
+from configs.settings import check_bounds
 
 
 @dataclass(frozen=True)
@@ -26,5 +27,4 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         if self.runs < 0 or self.runs == 1:
             raise ConfigError(f"--runs must be at least 2 for a standard error, not {self.runs}")
-        if self.seed < 0:
-            raise ConfigError(f"--seed must be at least 0, not {self.seed}")
+        check_bounds(self)

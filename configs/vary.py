@@ -9,14 +9,15 @@ from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from configs.errors import ConfigError
-from configs.train import EXECUTION, AgentConfig, LearnerConfig, TaskConfig, TrainConfig, concerns, setting_text
+from configs.settings import facts, setting_text
+from configs.train import AgentConfig, LearnerConfig, TaskConfig, TrainConfig, concerns
 
 _KINDS: dict[str, Any] = {"agent": AgentConfig, "learner": LearnerConfig, "auxiliary": TaskConfig}
 VARIABLE: dict[str, tuple[str, Any]] = {
     item.name: (group, get_type_hints(kind)[item.name])
     for group, kind in _KINDS.items()
     for item in fields(kind)
-    if item.name not in EXECUTION
+    if facts(kind)[item.name].role != "execution"
 } | {"frames": ("run", int)}
 """Group and type of each setting that a sweep can vary: those of the agent, learner and tasks that alter learning."""
 
@@ -48,7 +49,7 @@ def parse_variation(text: str, tasks: Sequence[str]) -> Variation:
     if not equals or not right.strip():
         raise ConfigError(f"--vary {text}: a setting and its values are missing, such as learning_rate=3e-4,6e-4")
     if setting not in VARIABLE:
-        if setting in EXECUTION:
+        if setting in facts(TrainConfig) and facts(TrainConfig)[setting].role == "execution":
             raise ConfigError(f"--vary {text}: {setting} does not alter what is learnt")
         raise ConfigError(f"--vary {text}: unknown setting '{name}'{_nearest(setting, VARIABLE)}")
     if dot and task not in tasks:

@@ -33,7 +33,7 @@ class Learner:
         self._constants = RMSPropConstants(self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm)
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
-        self.agent = Agent(spec, config.agent.torso, config.agent.core_size)
+        self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
         self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
         network = Network(self.agent, self.task).to(self.device)
         self._objective = Objective(self._config, network, config.auxiliary.stop_main_gradient)

@@ -54,7 +54,7 @@ def impala_loss(
         fixed_value[-1],
         config.rho_clip,
         config.c_clip,
-        config.trace_lambda,
+        config.vtrace_lambda,
     )
     return ImpalaLoss(
         policy=-log_pi_a * targets.advantages,

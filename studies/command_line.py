@@ -61,7 +61,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 
         started = RunDirectory.open(config.run_path).read_config()
         check_trusted(started.env.game, given.env.game)
-        defaults = started.with_run(run_dir=str(config.run_path)).apart_from_its_cluster()
+        defaults = started.with_run(run_dir=str(config.run_path)).without_ray_address()
         config = parse(TrainConfig, "train", arguments, defaults)
         config.check_resumes(started)
     check_game(config.env.game)

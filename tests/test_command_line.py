@@ -70,7 +70,7 @@ def snapshot(directory):
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
         (["--learning-rate", "-1"], "--learning-rate must be positive"),
         (["--discount", "1"], r"--discount must lie in \[0, 1\)"),
-        (["--trace-lambda", "2"], r"--trace-lambda must lie in \[0, 1\]"),
+        (["--vtrace-lambda", "2"], r"--vtrace-lambda must lie in \[0, 1\]"),
         (["--num-actors", "-1"], "--num-actors must be at least 0, not -1"),
         (["--torso", "huge"], "invalid choice 'huge'"),
         (["--task", "magic"], "invalid choice 'magic'"),

@@ -120,7 +120,7 @@ def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
     """The acting network of a checkpoint."""
     spec = game_spec(config.env.game, config.env.protocol)
     with weights_loaded_later():
-        agent = Agent(spec, config.agent.torso, config.agent.core_size)
+        agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
     try:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))
     except RuntimeError as error:

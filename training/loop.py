@@ -23,6 +23,7 @@ from actors.pool import ActorPool, PoolReport
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
 from agents.initialisation import weights_loaded_later
+from agents.tasks import check_compiles
 from agents.threads import set_threads
 from configs.errors import CheckpointError, ConfigError, GameError, PoolError, RunError, StopRequested
 from configs.shell import tensorboard_command
@@ -123,6 +124,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         else:
             directory = RunDirectory.unused(config.run_path)
         keep_freed_memory()
+        check_compiles(config)
         device = choose_device(config.learner.device)
         cores = cores or available_cores()
         resources = choose_resources(config, cores, gpu=device.type == "cuda")

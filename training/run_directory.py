@@ -13,6 +13,7 @@ from typing import Any
 
 from configs.errors import RunError
 from configs.installation import commit, hindcast_version
+from configs.migration import FORMAT, recorded_config
 from configs.train import TrainConfig
 from training.checkpoint import CheckpointDirectory
 from training.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
@@ -85,21 +86,23 @@ class RunDirectory:
         """The config, and the whole record that it stands in."""
         try:
             record = parse_json(read_bounded(self.config_path, MAX_CONFIG_BYTES))
-            return TrainConfig.from_dict(record["config"]), record
+            return recorded_config(record, str(self.config_path)), record
+        except RunError:
+            raise
         except OSError as error:
             raise RunError(f"cannot read {self.config_path}: {explain(error)}") from None
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{self.config_path} is damaged: {error}") from None
 
     def write_config(self, config: TrainConfig) -> None:
-        self.write_json(self.config_path, {"config": config.to_dict(), **provenance()})
+        self.write_json(self.config_path, {"format": FORMAT, "config": config.to_dict(), **provenance()})
 
     def add_resumption(self, config: TrainConfig, frame: int) -> None:
         """Notes the settings from now on, and by what and where the run is continued; what began it stays on record."""
         _, record = self._read_config()
         earlier = record.get("resumed")
         resumed = [*(earlier if isinstance(earlier, list) else []), {"frame": frame, **provenance()}][-MAX_RESUMPTIONS:]
-        self.write_json(self.config_path, record | {"config": config.to_dict(), "resumed": resumed})
+        self.write_json(self.config_path, record | {"format": FORMAT, "config": config.to_dict(), "resumed": resumed})
 
     def checkpoints(self, keep: int) -> CheckpointDirectory:
         return CheckpointDirectory(self.checkpoint_path, keep)

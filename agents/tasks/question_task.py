@@ -30,12 +30,12 @@ class QuestionTask(AuxiliaryTask):
         super().__init__(config.answer_weight)
         self._lambda = config.answer_lambda
         self._looks_ahead = config.question_input == "future"
-        self._unit = config.unit_answers
+        self._unit = config.scale_cumulants
         self._frames_per_step = spec.frames_per_step
         self._depth = spec.observation_shape[0] // spec.frame_shape[0]
         self._channels = spec.frame_shape[0]
         self.questions: QuestionNetwork = QuestionNetwork(
-            config.question_torso, spec.observation_shape, config.num_questions, config.standard_cumulants
+            config.question_torso, spec.observation_shape, config.num_questions, config.normalise_cumulants
         )
         self.answers = nn.Linear(num_features, config.num_questions)
         orthogonal(self.answers, HEAD_GAIN)

@@ -12,10 +12,10 @@ from actors.resources import Resources
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
 from agents.batch import Batch
-from agents.tasks import TASKS
+from agents.tasks import META_LEARNED, TASKS
 from agents.threads import set_threads
 from configs.errors import StopRequested
-from configs.train import META_LEARNED, TrainConfig
+from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.serial_pool import SerialPool
+from agents.tasks import META_LEARNED
 from configs.errors import ConfigError, GameError, PoolError
-from configs.train import META_LEARNED, TaskConfig, TrainConfig
+from configs.train import TaskConfig, TrainConfig
 from envs.atari import atari_games
 from learners.learner import Learner
 from studies.compare.sweep import Grid, Trial, TrialState, agent_name

@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import cause_of, start_ray, stop_ray
 from actors.resources import available_cores, choose_resources
+from agents.tasks import check_compiles
 from configs.compare import CompareConfig
 from configs.errors import ConfigError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
@@ -40,6 +41,8 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
     Raises StopRequested when it was stopped, and PoolError, after all others are done, when trials failed.
     """
     grid = Grid(config)
+    for trial in grid.trials:
+        check_compiles(trial.config)
     cores = available_cores()
     if not config.ray_address and config.cores_per_trial > cores:
         raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from configs.train import setting_text
+from configs.settings import setting_text
 from studies.compare.sweep import OVERLAY_DIRECTORY, Grid, Trial, read_json
 from training.tensorboard import HPARAMS_SUFFIX, write_hparams
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, get_args
 
-from configs.train import TaskName, setting_text
+from configs.settings import setting_text
+from configs.train import TaskName
 
 if TYPE_CHECKING:
     from studies.report.records import TrialRecord

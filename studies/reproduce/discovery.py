@@ -31,7 +31,7 @@ SETTINGS: Settings = {
         "warm_up_updates": 100,
         "entropy_cost": 0.02,
         "num_questions": 32,
-        "standard_cumulants": False,
+        "normalise_cumulants": False,
         "answer_weight": 1.0,
         "reward_prediction_weight": 10.0,
         "reward_prediction_target": "value",
@@ -48,7 +48,7 @@ SENSITIVITIES: dict[str, dict[str, Any]] = {
     "8 questions": {"num_questions": 8},
     "128 questions": {"num_questions": 128},
     "first order": {"meta_gradient": "first_order"},
-    "cumulants standardised": {"standard_cumulants": True},
+    "cumulants standardised": {"normalise_cumulants": True},
 }
 PERIODS: dict[str, dict[str, Any]] = {
     "M = 2 K": {"meta_period": 10},

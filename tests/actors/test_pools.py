@@ -42,7 +42,7 @@ def make_pool(make_config):
 
 @pytest.mark.parametrize("kind", ["serial", "ray"])
 def test_frames_rewards_ends_and_recurrent_state_agree_across_unroll_borders(make_pool, kind):
-    pool, learner = make_pool(kind, game=COUNTER, core_size=8, in_flight=1)
+    pool, learner = make_pool(kind, game=COUNTER, lstm_size=8, in_flight=1)
     batches = [pool.next_batch() for _ in range(6)]
     ends = {"terminated": 0, "truncated": 0}
     for batch, following in zip(batches, [*batches[1:], None], strict=True):

@@ -11,7 +11,7 @@ from envs.stream import EnvSpec
 SPEC = EnvSpec(num_actions=3, frame_shape=(1, 40, 40), stack=4, frames_per_step=4)
 
 
-def random_batch(spec=SPEC, time=6, batch=2, core_size=0, seed=0, valid=None):
+def random_batch(spec=SPEC, time=6, batch=2, lstm_size=0, seed=0, valid=None):
     generator = torch.Generator().manual_seed(seed)
     pixels = lambda *shape: torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)  # noqa: E731
     valid = torch.ones(time, batch, dtype=torch.bool) if valid is None else valid
@@ -25,7 +25,7 @@ def random_batch(spec=SPEC, time=6, batch=2, core_size=0, seed=0, valid=None):
         discount=valid.float(),
         valid=valid,
         logits=torch.randn(time, batch, spec.num_actions, generator=generator),
-        core_state=torch.randn(batch, 2 * core_size, generator=generator),
+        core_state=torch.randn(batch, 2 * lstm_size, generator=generator),
         version=torch.zeros(batch, dtype=torch.long),
     )
 
@@ -50,12 +50,12 @@ def test_observations_are_channels_last_in_memory():
     assert observations.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("core_size", [0, 8])
-def test_unrolling_equals_acting_step_by_step(core_size):
+@pytest.mark.parametrize("lstm_size", [0, 8])
+def test_unrolling_equals_acting_step_by_step(lstm_size):
     valid = torch.ones(6, 2, dtype=torch.bool)
     valid[2, 0] = False
-    batch = random_batch(core_size=core_size, valid=valid)
-    agent = Agent(SPEC, "shallow", core_size)
+    batch = random_batch(lstm_size=lstm_size, valid=valid)
+    agent = Agent(SPEC, "shallow", lstm_size)
     unroll = agent.unroll(batch)
     state = batch.core_state
     for t, observation in enumerate(batch.observations()):
@@ -66,7 +66,7 @@ def test_unrolling_equals_acting_step_by_step(core_size):
 
 
 def test_a_first_observation_forgets_the_recurrent_state():
-    agent = Agent(SPEC, "shallow", core_size=8)
+    agent = Agent(SPEC, "shallow", lstm_size=8)
     observation = random_batch().observations()[0]
     state = torch.randn(2, 16)
     forgot, _ = agent.act(observation, torch.tensor([True, False]), state)

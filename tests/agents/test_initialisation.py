@@ -47,7 +47,7 @@ def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
     monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
     before = torch.get_rng_state()
     with weights_loaded_later():
-        agent = Agent(SPEC, "shallow", core_size=8)
+        agent = Agent(SPEC, "shallow", lstm_size=8)
         buffer = torch.empty(1000).uniform_(2, 3)
     assert buffer.min() >= 2  # What is no parameter is not in a checkpoint, and is drawn.
     torch.set_rng_state(before)

@@ -10,7 +10,7 @@ from agents.questions import QuestionNetwork
 from agents.tasks import TASKS, Scene
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
 from agents.tasks.question_task import look_ahead, relative_error
-from configs.train import META_LEARNED, TaskConfig, TaskName
+from configs.train import DISCOVERY_TASKS, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
 
@@ -23,7 +23,7 @@ def build(name, **options):
 
 def test_the_config_knows_the_tasks_and_which_of_them_are_meta_learned():
     assert set(get_args(TaskName)) == set(TASKS)
-    assert {name for name, task in TASKS.items() if task.learns_questions} == set(META_LEARNED)
+    assert {name for name, task in TASKS.items() if task.learns_questions} == set(DISCOVERY_TASKS)
 
 
 def five_steps(first, discount, valid):
@@ -70,7 +70,7 @@ def answer_targets(task, border):
     ],
 )
 def test_gvf_targets_by_hand(border, expected):
-    targets, which, mask = answer_targets(build("gvf", answer_lambda=0.5, unit_answers=False), border)
+    targets, which, mask = answer_targets(build("gvf", answer_lambda=0.5, scale_cumulants=False), border)
     assert which == slice(None, -1)
     assert mask == [x is not None for x in expected]
     assert [t for t, counts in zip(targets, mask, strict=True) if counts] == [x for x in expected if x is not None]
@@ -82,7 +82,7 @@ def test_reverse_gvf_targets_by_hand(border):
     # G_1 = 2 + 1/2 * 8 = 6 (the unroll's first answer is all there is), G_2 = 3 + 1/4 (4 + 6)/2 = 4.25
     # G_3 = 0: an episode's first state. G_4 = 5 + 0: nothing came before observation 3.
     # G_5 = 6 + 1/4 (4 + 5)/2 = 7.125
-    targets, which, mask = answer_targets(build("reverse_gvf", answer_lambda=0.5, unit_answers=False), border)
+    targets, which, mask = answer_targets(build("reverse_gvf", answer_lambda=0.5, scale_cumulants=False), border)
     assert which == slice(1, None)
     assert all(mask)
     assert targets == [6.0, 4.25, 0.0, 5.0, 7.125]
@@ -186,7 +186,7 @@ def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda
     chain = Chain()
     torch.manual_seed(0)
     agent = Agent(chain.spec, "shallow")
-    config = TaskConfig(num_questions=1, answer_lambda=lambda_, unit_answers=False)
+    config = TaskConfig(num_questions=1, answer_lambda=lambda_, scale_cumulants=False)
     task = TASKS[name].build(config, chain.spec, agent.torso.num_features)
     task.questions = chain.questions()
     optimiser = torch.optim.Adam([*agent.torso.parameters(), *task.answers.parameters()], lr=1e-3)

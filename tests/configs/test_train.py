@@ -1,14 +1,12 @@
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from agents.tasks import TASKS, AuxiliaryTask
 from configs.errors import ConfigError
+from configs.settings import facts
 from configs.train import (
-    EXECUTION,
-    MEASUREMENT,
     PRESETS,
-    SETTINGS_OF_TASKS,
     TaskConfig,
     TrainConfig,
     concerns,
@@ -29,8 +27,8 @@ def test_a_config_goes_to_json_values_and_back():
     [
         {"task": "rm -rf"},
         {"agent": {"torso": "../../etc"}},
-        {"agent": {"core_size": "8"}},
-        {"agent": {"core_size": True}},
+        {"agent": {"lstm_size": "8"}},
+        {"agent": {"lstm_size": True}},
         {"agent": []},
         {"learner": {"learning_rate": float("nan")}},
         {"learner": {"batch_size": -1}},
@@ -87,24 +85,22 @@ def test_a_task_reads_the_settings_that_are_said_to_be_its_own(make_config, task
     config = replace(config, auxiliary=watched)
     watched.read.clear()  # Of the checks of any config.
     Learner(config, game_spec("catch", "impala"))
-    stated = {name for name, tasks in SETTINGS_OF_TASKS.items() if task in tasks} - {"picture_frames"}
+    stated = {name for name, setting in facts(TaskConfig).items() if setting.tasks is None or task in setting.tasks}
     assert watched.read - {"stop_main_gradient"} == stated - {"stop_main_gradient"}
-    assert {item.name for item in fields(TaskConfig)} <= SETTINGS_OF_TASKS.keys()
+    assert all(setting.tasks for setting in facts(TaskConfig).values())
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_that_draw_pictures_are_those_that_picture_frames_is_for(task):
     draws = TASKS[task].pictures is not AuxiliaryTask.pictures
-    assert (task in SETTINGS_OF_TASKS["picture_frames"]) == draws
+    assert (task in facts(TrainConfig)["picture_frames"].tasks) == draws
 
 
 def test_what_does_not_alter_the_learning_is_a_setting_and_may_change_on_resume(make_config):
     config = make_config()
-    groups = [group for group in config.to_dict().values() if isinstance(group, dict)]
-    settings = {name for group in groups for name in group}
-    assert settings > EXECUTION | MEASUREMENT
-    assert not EXECUTION & MEASUREMENT
-    assert not (EXECUTION | MEASUREMENT) & set(learning_settings(config))
+    changeable = {name for name, setting in facts(TrainConfig).items() if setting.may_change_on_resume}
+    assert {"device", "eval_episodes", "num_actors", "run_dir"} < changeable
+    assert changeable & set(learning_settings(config)) == {"frames"}
     make_config(meta_memory_gb=1.0, meta_cosine=True, eval_episodes=3, compile=True).check_resumes(config)
 
 
@@ -118,7 +114,7 @@ def test_a_setting_alters_the_learning_of_the_tasks_that_read_it(make_config):
     assert not concerns("pixel_control_weight", "reward_prediction")
     plain, asking = (learning_settings(make_config(task=task)) for task in ("none", "reverse_gvf"))
     assert set(asking) - set(plain) == {
-        "num_questions", "question_input", "question_torso", "standard_cumulants", "unit_answers", "answer_lambda",
+        "num_questions", "question_input", "question_torso", "normalise_cumulants", "scale_cumulants", "answer_lambda",
         "answer_weight", "meta_interval", "meta_period", "meta_gradient", "meta_optimiser", "meta_learning_rate",
     }  # fmt: skip
     assert {"frames", "learning_rate", "torso", "pool", "stop_main_gradient"} <= set(plain)

@@ -5,7 +5,8 @@ import pytest
 import launch
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
-from configs.train import EXECUTION, TrainConfig
+from configs.settings import facts
+from configs.train import TrainConfig
 from configs.vary import VARIABLE, Variation, parse_variation, settings_name, variants, with_settings
 
 TASKS = ("none", "reward_prediction", "random_gvf", "reverse_gvf")
@@ -50,7 +51,7 @@ def test_a_setting_is_changed_where_it_belongs():
     assert (config.agent.torso, config.learner.unroll, config.auxiliary.answer_weight) == ("deep", 9, 0.3)
     assert config.run.frames == 1000
     assert settings_name({"learning_rate": 3e-4, "torso": "deep"}) == "learning_rate=3e-4-torso=deep"
-    assert not EXECUTION & set(VARIABLE)
+    assert all(facts(TrainConfig)[name].role == "learning" for name in VARIABLE)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_serial_run_killed_at_random_equals_one_that_was_not(make_config, tmp_
     """Checkpoints are written all the time, so that kills fall into the writing of them."""
     frames = 500 * kills
     whole, broken = (
-        make_config(run_dir=str(tmp_path / name), frames=frames, log_frames=100, checkpoint_minutes=1e-6, core_size=8)
+        make_config(run_dir=str(tmp_path / name), frames=frames, log_frames=100, checkpoint_minutes=1e-6, lstm_size=8)
         for name in ("whole", "broken")
     )
     process = start_training(whole)
@@ -123,7 +123,7 @@ def whole_run(tmp_path_factory):
     """Long enough for a best checkpoint, with one at every update."""
     path = tmp_path_factory.mktemp("runs") / "whole"
     config = TrainConfig(
-        env=EnvConfig("catch"), agent=AgentConfig("shallow", core_size=8), learner=LearnerConfig(unroll=5, batch_size=4),
+        env=EnvConfig("catch"), agent=AgentConfig("shallow", lstm_size=8), learner=LearnerConfig(unroll=5, batch_size=4),
         actors=ActorConfig("serial"), run=RunConfig(1500, run_dir=str(path), log_frames=100, checkpoint_minutes=1e-6,
                                                     eval_episodes=0),
     )  # fmt: skip

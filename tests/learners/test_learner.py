@@ -28,7 +28,7 @@ def literal_loss(learner, batch: Batch, config):
             values[-1],
             rho_clip=1.0,
             c_clip=1.0,
-            lambda_=config.trace_lambda,
+            lambda_=config.vtrace_lambda,
         )
         for t in range(time):
             if not batch.valid[t, b]:

@@ -25,11 +25,11 @@ LEARNING_RATE = 5e-4
 class Laboratory:
     """A small double-precision network, a few batches, and training written out in the plainest way."""
 
-    def __init__(self, make_config, task="reverse_gvf", interval=2, clip_norm=1e6, core_size=0, **options):
+    def __init__(self, make_config, task="reverse_gvf", interval=2, clip_norm=1e6, lstm_size=0, **options):
         self.config = make_config(batch_size=2, unroll=6, clip_norm=clip_norm, rmsprop_eps=1e-3).learner
         self.stops = options.pop("stop_main_gradient", False)
         torch.manual_seed(0)
-        agent = Agent(SPEC, "shallow", core_size)
+        agent = Agent(SPEC, "shallow", lstm_size)
         tasks = TaskConfig(num_questions=3, answer_weight=1.0, **options)
         self.task = TASKS[task].build(tasks, SPEC, agent.torso.num_features)
         self.network = Network(agent, self.task).double()
@@ -43,7 +43,7 @@ class Laboratory:
         for seed in range(interval + 1):
             valid = torch.ones(6, 2, dtype=torch.bool)
             valid[seed % 5 + 1, seed % 2] = False  # An episode border in every batch.
-            batch = random_batch(SPEC, core_size=core_size, seed=seed, valid=valid)
+            batch = random_batch(SPEC, lstm_size=lstm_size, seed=seed, valid=valid)
             batch.first[2, 1 - seed % 2] = True  # And a lost life.
             batch.discount[1, 1 - seed % 2] = 0.0
             self.batches.append(replace(batch, core_state=batch.core_state.double()))
@@ -143,9 +143,9 @@ CASES = [
     {"task": "reverse_gvf", "interval": 2},
     {"task": "reverse_gvf", "interval": 2, "clip_norm": 0.5},
     {"task": "reverse_gvf", "interval": 5},
-    {"task": "reverse_gvf", "interval": 5, "clip_norm": 0.5, "question_input": "future", "unit_answers": False},
+    {"task": "reverse_gvf", "interval": 5, "clip_norm": 0.5, "question_input": "future", "scale_cumulants": False},
     {"task": "reverse_gvf", "interval": 2, "stop_main_gradient": True},
-    {"task": "gvf", "interval": 2, "core_size": 4},
+    {"task": "gvf", "interval": 2, "lstm_size": 4},
 ]
 
 

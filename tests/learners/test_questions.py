@@ -145,13 +145,13 @@ def test_other_optimisers_move_the_questions_and_are_restored(make_learner, opti
 
 
 def test_the_cosine_between_both_forms_is_logged_on_request_and_changes_nothing(make_learner):
-    plain, curious = make_learner(standard_cumulants=True), make_learner(standard_cumulants=True, meta_cosine=True)
+    plain, curious = make_learner(normalise_cumulants=True), make_learner(normalise_cumulants=True, meta_cosine=True)
     for update in range(4):
         plain.step(random_batch(seed=update))
         metrics = curious.step(random_batch(seed=update))
     assert 0.3 < metrics["meta/cosine"] < 1.0
     assert equal(phi(plain), phi(curious))
-    first_order = make_learner(standard_cumulants=True, meta_gradient="first_order")
+    first_order = make_learner(normalise_cumulants=True, meta_gradient="first_order")
     for update in range(4):
         first_order.step(random_batch(seed=update))
     assert not equal(phi(plain), phi(first_order))

@@ -80,8 +80,8 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
 @pytest.mark.parametrize(
     "game",
     [
-        {"game": "catch", "core_size": 8},
-        {"game": "catch", "core_size": 8, "task": "reverse_gvf", "meta_interval": 4},
+        {"game": "catch", "lstm_size": 8},
+        {"game": "catch", "lstm_size": 8, "task": "reverse_gvf", "meta_interval": 4},
         {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
         {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5},
         {"game": "catch", "task": "random_gvf"},
@@ -250,7 +250,7 @@ def test_an_ale_environment_of_gymnasium_claims_no_protocol_and_counts_its_frame
 def test_presets():
     from configs.train import PRESETS
 
-    assert PRESETS["paper"].agent == AgentConfig(torso="deep", core_size=0)
+    assert PRESETS["paper"].agent == AgentConfig(torso="deep", lstm_size=0)
     paper = PRESETS["paper"].learner
     assert (paper.batch_size, paper.unroll, paper.learning_rate, paper.rmsprop_eps, paper.clip_norm) == (
         32,
@@ -260,6 +260,6 @@ def test_presets():
         40,
     )
     assert (paper.discount, paper.value_cost, paper.entropy_cost, paper.rmsprop_decay) == (0.99, 0.5, 0.01, 0.99)
-    assert (paper.trace_lambda, paper.rmsprop_initial_moment) == (1.0, 1.0)
+    assert (paper.vtrace_lambda, paper.rmsprop_initial_moment) == (1.0, 1.0)
     assert PRESETS["default"].learner == LearnerConfig()
     assert PRESETS["default"].actors == ActorConfig()

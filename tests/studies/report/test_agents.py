@@ -5,7 +5,8 @@ from dataclasses import replace
 import matplotlib
 import pytest
 
-from configs.train import LearnerConfig, RunConfig, TaskConfig, setting_text
+from configs.settings import setting_text
+from configs.train import LearnerConfig, RunConfig, TaskConfig
 from studies.report.agents import Agent, in_order
 from studies.report.analysis import compute
 from studies.report.comparisons import compared

@@ -1,0 +1,44 @@
+"""Configs that earlier versions wrote, as this version would have written them.
+
+A new format gets an entry in RENAMED (or a step of its own in `migrate`) and a directory made by the old code in
+tests/old_formats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs.errors import RunError
+from configs.train import TrainConfig
+
+FORMAT = 2
+"""Of config.json, checkpoints, archived trials and sweep.json. Files without a format have 1."""
+RENAMED = {
+    "core_size": "lstm_size",
+    "trace_lambda": "vtrace_lambda",
+    "unit_answers": "scale_cumulants",
+    "standard_cumulants": "normalise_cumulants",
+}
+"""Settings of format 1 that format 2 names otherwise."""
+
+
+def format_of(record: Any, where: str) -> int:
+    """The format of a record read from a file; raises RunError if this version does not know it."""
+    found = record.get("format", 1) if isinstance(record, dict) else 1
+    if type(found) is not int or found < 1:
+        raise RunError(f"{where} is damaged: its format cannot be {str(found)[:50]!r}")
+    if found > FORMAT:
+        raise RunError(f"{where} has format {found}, which a newer version wrote; this one reads formats up to {FORMAT}")
+    return found
+
+
+def migrate(values: Any, written_as: int) -> Any:
+    """A nested table of settings with this version's names."""
+    if isinstance(values, dict) and written_as < FORMAT:
+        return {RENAMED.get(name, name): migrate(value, written_as) for name, value in values.items()}
+    return values
+
+
+def recorded_config(record: dict[str, Any], where: str) -> TrainConfig:
+    """The config in the record of a run; raises RunError, KeyError, TypeError or ValueError where there is none."""
+    return TrainConfig.from_dict(migrate(record["config"], format_of(record, where)))
