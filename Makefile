@@ -30,8 +30,8 @@ test-browser: setup
 
 chaos: setup
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow" -n 0 -s
-	$(BIN)/python -m studies.benchmark.soak --frames 3_000_000 --task none --torso shallow --out docs/soak-none
-	$(BIN)/python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --torso shallow --out docs/soak-reverse_gvf
+	$(BIN)/python -m studies.benchmark.soak --frames 3_000_000 --task none --torso shallow --out results/soak/none
+	$(BIN)/python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --torso shallow --out results/soak/reverse_gvf
 
 lint: setup
 	$(BIN)/ruff check .
