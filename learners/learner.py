@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +13,7 @@ from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.losses import explained_variance
-from learners.meta_learner import MetaLearner
+from learners.meta_learner import MetaLearner, SavedWindow
 from learners.objective import Evaluation, Network, Objective
 from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
 
@@ -49,7 +47,8 @@ class Learner:
         self.version = 0
         self.histograms: dict[str, Tensor] = {}
         """Of the last update."""
-        self._scene: tuple[Tensor, Scene] | None = None
+        self._last: tuple[Tensor, Scene] | None = None
+        """Prediction and inputs of the task in the last update."""
 
     def step(self, batch: Batch) -> dict[str, float]:
         """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
@@ -58,55 +57,61 @@ class Learner:
             self.agent.learn_background(batch.frames)
         learning_rate = annealed(self._config.learning_rate, self.frame, self._total_frames)
         learning_rate = warmed_up(learning_rate, self.version, self._config.warm_up_updates)
-        if self._meta is None:
-            evaluation = self._objective.begin(self._parameters, batch, differentiable=False)
-            with torch.no_grad():
-                questions = self.task.ask(evaluation.unroll.pixels, batch)
-            self._objective.finish(evaluation, questions)
-            meta_metrics: dict[str, float] = {}
-        else:
-            theta, moments = self._parameters, self._moments
-            if self._meta.enters_window:  # They are kept as they were before the update.
-                theta = [p.detach().clone().requires_grad_() for p in theta]
-                moments = [moment.clone() for moment in moments]
-            try:
-                evaluation, meta_metrics = self._meta.evaluate(theta, moments, learning_rate, batch)
-            except NonFiniteError as error:
-                raise NonFiniteError(f"{error} {self._where}") from None
-        norm = global_norm(evaluation.gradients)
-        numbers = self._metrics(evaluation, norm)
-        if not math.isfinite(numbers["optimiser/gradient_norm"]):
-            raise NonFiniteError(self._culprit(evaluation))
-
-        rmsprop_step(self._parameters, evaluation.gradients, self._moments, learning_rate, norm, self._constants)
+        evaluation, norm, meta_metrics = self._update(batch, learning_rate)
+        metrics = self._metrics(evaluation, norm)
         self.version += 1
         self.frame += batch.steps * self._frames_per_step
         self.histograms = evaluation.auxiliary.histograms
         questions = tuple(question.detach() for question in evaluation.questions)
-        self._scene = evaluation.prediction.detach(), Scene(batch, evaluation.unroll.observations, questions)
-        return numbers | meta_metrics | {"optimiser/learning_rate": learning_rate}
+        main = evaluation.main
+        self._last = main.prediction.detach(), Scene(batch, main.unroll.observations, questions)
+        return metrics | meta_metrics | {"optimiser/learning_rate": learning_rate}
+
+    def _update(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, Tensor, dict[str, float]]:
+        """One update of theta: its evaluation, the norm of its gradient, and the metrics of phi's update if there was one."""
+        evaluation, meta_metrics = self._evaluate(batch, learning_rate)
+        norm = global_norm(evaluation.gradients)
+        if not norm.isfinite():
+            raise NonFiniteError(self._non_finite_part(evaluation))
+        rmsprop_step(self._parameters, evaluation.gradients, self._moments, learning_rate, norm, self._constants)
+        return evaluation, norm, meta_metrics
+
+    def _evaluate(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, dict[str, float]]:
+        if self._meta is None:
+            main = self._objective.evaluate_main(self._parameters, batch, differentiable=False)
+            with torch.no_grad():
+                questions = self.task.ask(main.unroll.pixels, batch)
+            return self._objective.evaluate(main, questions), {}
+        theta, moments = self._parameters, self._moments
+        if self._meta.enters_window:  # The window keeps them as they were before the update.
+            theta = [p.detach().clone().requires_grad_() for p in theta]
+            moments = [moment.clone() for moment in moments]
+        try:
+            return self._meta.evaluate(theta, moments, learning_rate, batch)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{error} {self._where}") from None
 
     @property
-    def at_rest(self) -> bool:
-        """Whether it holds the least memory it ever does: no window of updates, or one that has just begun.
+    def window_is_fresh(self) -> bool:
+        """Whether the meta-gradient's window holds at most one update, so that the learner holds the least memory.
 
-        What is allocated at other moments and stays, be it small, keeps the freed window around it from being used whole.
+        Small lasting blocks that are allocated at other times fragment the memory that the window frees.
         """
-        return self._meta is None or self._meta.window_just_began
+        return self._meta is None or self._meta.window_is_fresh
 
     def pictures(self) -> dict[str, np.ndarray]:
         """What the task is about, on the last batch: images [H, W, 3]."""
-        if self._scene is None:
+        if self._last is None:
             return {}
-        prediction, scene = self._scene
+        prediction, scene = self._last
         return self.task.pictures(prediction, self.agent.see(scene.observations), scene)
 
     def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
-        config, batch, main = self._config, evaluation.batch, evaluation.main
+        config, batch, main = self._config, evaluation.main.batch, evaluation.main.impala
         valid = batch.valid
         count = valid.sum()
         lag = (self.version - batch.version).float()
-        value = evaluation.unroll.value[:-1].detach()
+        value = evaluation.main.unroll.value[:-1].detach()
         with torch.no_grad():
             metrics = {f"losses/{name}": loss / count for name, loss in evaluation.losses.items()} | {
                 "losses/total": torch.stack(list(evaluation.losses.values())).sum() / count,
@@ -155,23 +160,30 @@ class Learner:
                 raise ValueError(f"'{name}' is {list(given[name].shape)} in the checkpoint, {list(value.shape)} here")
             if not given[name].isfinite().all() or (name.startswith("moment.") and given[name].min() < 0):
                 raise ValueError(f"'{name}' has values that no training gives")
-            if name != "counters":
-                value.copy_(given[name])
         counters = given["counters"]
         if counters.dtype != torch.int64 or counters.min() < 0 or counters.max() >= 2**53:
             raise ValueError(f"'counters' cannot be {counters.tolist()}")
         self.frame, self.version = counters.tolist()
+        _copy_into(own, given)
         if self._meta is not None:
-            with torch.enable_grad():
-                self._meta.load_state_dict(
-                    {name.removeprefix("meta."): value for name, value in state.items() if name.startswith("meta.")}
-                )
+            saved = {name.removeprefix("meta."): value for name, value in state.items() if name.startswith("meta.")}
+            if (window := self._meta.load_state_dict(saved)) is not None:
+                self._replay(window)
+                _copy_into(own, given)
+
+    def _replay(self, window: SavedWindow) -> None:
+        """Repeats the updates of a checkpoint's window, which rebuilds their graphs."""
+        torch._foreach_copy_(self._parameters, window.theta)
+        torch._foreach_copy_(self._moments, window.moments)
+        with torch.enable_grad():
+            for learning_rate, batch in zip(window.learning_rates, window.batches, strict=True):
+                self._update(batch.to(self.device), learning_rate)
 
     @property
     def _where(self) -> str:
         return f"at update {self.version + 1}, frame {self.frame}"
 
-    def _culprit(self, evaluation: Evaluation) -> str:
+    def _non_finite_part(self, evaluation: Evaluation) -> str:
         for name, loss in evaluation.losses.items():
             if not loss.isfinite():
                 return f"the {name} loss is {loss.item()} {self._where}"
@@ -179,6 +191,12 @@ class Learner:
             if not gradient.isfinite().all():
                 return f"the gradient of {name} is not finite {self._where}"
         return f"the norm of the gradient overflows {self._where}"
+
+
+def _copy_into(own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+    for name, value in own.items():
+        if name != "counters":
+            value.copy_(given[name])
 
 
 def choose_device(name: str) -> torch.device:

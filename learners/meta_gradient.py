@@ -1,4 +1,4 @@
-"""The meta-gradient: how should the questions change, so that K updates of theta serve the main task better?
+"""The meta-gradient: the derivative of the main loss over K updates of theta with respect to the question network.
 
 The objective is J(phi) = sum_{i=0..K} L_RL(theta_i), each term on the batch that theta_i meets, where theta_{i+1} is the real
 update of theta_i: gradient of L_RL + L_aux, clip, RMSProp. Going backwards through the window with the adjoints
@@ -9,8 +9,7 @@ theta_bar = dJ/dtheta_i and moment_bar = dJ/dm_i, an update needs
     dJ/dq_i      = (dg_i/dq_i)^T u                  for the question network's outputs q_i,
 
 and the last two are one backward pass through the graph of (u . g_i + L_RL). dJ/dq_i is then pulled back through the
-question network, whose parameters have been the same throughout the window. The first-order form leaves out
-(dg_i/dtheta_i)^T u.
+question network, whose parameters are constant within the window. The first-order form omits (dg_i/dtheta_i)^T u.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from torch import Tensor
 
 from agents.batch import Batch
 from agents.tasks import AuxiliaryTask
-from learners.objective import Evaluation, Objective
+from learners.objective import Evaluation, MainEvaluation, Objective
 from learners.optimiser import RMSPropConstants, rmsprop_adjoint
 
 
 @dataclass
 class Traced:
-    """An update's gradient with its graph, and the questions with theirs."""
+    """The gradient of one update with its graph, and the question network's outputs with theirs."""
 
     evaluation: Evaluation
     asked: tuple[Tensor, ...]
-    """What the question network emitted, attached to it; `evaluation.questions` are the same values, detached."""
+    """Outputs of the question network, attached to it; `evaluation.questions` are the same values, detached."""
 
 
 @dataclass
 class InnerStep:
-    """The inputs of one update of theta, from which everything about it can be computed again."""
+    """The inputs of one update of theta, from which its graph can be recomputed."""
 
     theta: list[Tensor]
     moments: list[Tensor]
@@ -48,11 +47,11 @@ class InnerStep:
     loss: Tensor
     """L_RL(theta)"""
     traced: Traced | None
-    """Kept from the update itself, if there is memory for it."""
+    """Kept from the update itself while K graphs fit into memory."""
 
 
 class MetaGradient:
-    """The window of the last updates, and the sweep back through it."""
+    """The window of the last updates of theta, and backpropagation through it."""
 
     def __init__(
         self, objective: Objective, task: AuxiliaryTask, constants: RMSPropConstants, interval: int, memory_bytes: float
@@ -76,16 +75,16 @@ class MetaGradient:
         """Whether K graphs of the size of the first one fit into the memory allowed."""
         return self._step_bytes is None or self._step_bytes * self._interval <= self._memory_bytes
 
-    def trace(self, begun: Evaluation) -> Traced:
-        """Completes an evaluation with questions asked of the question network as it is now."""
-        with torch.set_grad_enabled(begun.differentiable):
-            asked = self._task.ask(begun.unroll.pixels, begun.batch)
-        self._objective.finish(begun, tuple(q.detach().requires_grad_(begun.differentiable) for q in asked))
-        return Traced(begun, asked)
+    def trace(self, main: MainEvaluation) -> Traced:
+        """Adds the auxiliary loss for the questions that the question network asks now."""
+        with torch.set_grad_enabled(main.differentiable):
+            asked = self._task.ask(main.unroll.pixels, main.batch)
+        questions = tuple(q.detach().requires_grad_(main.differentiable) for q in asked)
+        return Traced(self._objective.evaluate(main, questions), asked)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Notes, the first time, how many bytes the graph of what is done inside holds on to."""
+        """Records, the first time, how many bytes the graph built inside keeps alive."""
         if self._step_bytes is not None:
             yield
             return
@@ -100,33 +99,33 @@ class MetaGradient:
             yield
         self._step_bytes = sum(held.values())
 
-    def sweep(self, last: list[Tensor], exact: bool, keep: bool = False) -> list[Tensor]:
-        """dJ/dphi; `last` is dL_RL(theta_K)/dtheta on the batch after the window; `keep` saves the graphs for another sweep."""
+    def backpropagate(self, last: list[Tensor], exact: bool, keep: bool = False) -> list[Tensor]:
+        """dJ/dphi; `last` is dL_RL(theta_K)/dtheta on the batch after the window; `keep` retains the graphs."""
         theta_bar = [bar.clone() for bar in last]
         moment_bar = [torch.zeros_like(bar) for bar in last]
         phi_bar = [torch.zeros_like(parameter) for parameter in self.phi]
         for i, step in reversed(list(enumerate(self.steps))):
-            traced = step.traced or self.trace(self._objective.begin(step.theta, step.batch, differentiable=True))
-            evaluation = traced.evaluation
+            traced = step.traced or self.trace(self._objective.evaluate_main(step.theta, step.batch, differentiable=True))
+            evaluation, main = traced.evaluation, traced.evaluation.main
             gradients = [g.detach() for g in evaluation.gradients]
             u, moment_bar = rmsprop_adjoint(gradients, step.moments, step.learning_rate, self._constants, theta_bar, moment_bar)
             questions = list(evaluation.questions)
-            if i == 0:  # theta_0 does not depend on phi: what comes before it is not asked for.
+            if i == 0:  # theta_0 does not depend on phi, so its adjoint is not needed.
                 question_bar = _grad(evaluation.gradients, questions, u, keep)
             elif exact:
-                pull = [*u, *(p.detach() for p in evaluation.main_pull)]
-                outputs = [*evaluation.gradients, *evaluation.main_outputs]
-                bars = _grad(outputs, [*questions, *step.theta], pull, keep)
+                outputs = [*evaluation.gradients, *main.outputs]
+                output_bars = [*u, *(g.detach() for g in main.output_gradients)]
+                bars = _grad(outputs, [*questions, *step.theta], output_bars, keep)
                 question_bar, more = bars[: len(questions)], bars[len(questions) :]
                 torch._foreach_add_(theta_bar, more)
             else:
                 question_bar = _grad(evaluation.gradients, questions, u, keep=True)
-                torch._foreach_add_(theta_bar, evaluation.main_gradient(retain_graph=keep))
+                torch._foreach_add_(theta_bar, main.gradient(retain_graph=keep))
             torch._foreach_add_(phi_bar, _grad(list(traced.asked), self.phi, question_bar, keep))
             if not keep:
                 step.traced = None
         return phi_bar
 
 
-def _grad(outputs: list[Tensor], inputs: list[Tensor], pull: list[Tensor], keep: bool) -> list[Tensor]:
-    return list(torch.autograd.grad(outputs, inputs, pull, retain_graph=keep, materialize_grads=True))
+def _grad(outputs: list[Tensor], inputs: list[Tensor], output_bars: list[Tensor], keep: bool) -> list[Tensor]:
+    return list(torch.autograd.grad(outputs, inputs, output_bars, retain_graph=keep, materialize_grads=True))

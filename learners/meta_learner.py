@@ -1,13 +1,12 @@
-"""Learns the questions: every M updates of theta, phi moves along the meta-gradient through the last K of them."""
+"""Meta-learning of the questions: every M updates of theta, one update of phi by the meta-gradient through the last K."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -18,14 +17,24 @@ from agents.tasks import AuxiliaryTask
 from configs.errors import NonFiniteError
 from configs.train import TaskConfig
 from learners.meta_gradient import InnerStep, MetaGradient
-from learners.objective import Evaluation, Objective
-from learners.optimiser import RMSPropConstants, global_norm, rmsprop_step
+from learners.objective import Evaluation, MainEvaluation, Objective
+from learners.optimiser import RMSPropConstants, global_norm
 
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
 }
+
+
+@dataclass(frozen=True)
+class SavedWindow:
+    """The window of a checkpoint: parameters and optimiser state before its first update, then the updates' inputs."""
+
+    theta: list[Tensor]
+    moments: list[Tensor]
+    learning_rates: list[float]
+    batches: list[Batch]
 
 
 class MetaLearner:
@@ -40,30 +49,30 @@ class MetaLearner:
         self._window = MetaGradient(objective, task, constants, config.meta_interval, config.meta_memory_gb * 2**30)
         self._period = config.question_period
         self._outside = self._period - config.meta_interval
-        """Updates of a period before the window begins."""
+        """Updates of a period before its window."""
         self._position = 0
-        """Updates of theta since phi last moved."""
+        """Updates of theta since the last update of phi."""
         self._optimiser = OPTIMISERS[config.meta_optimiser](self._window.phi, lr=config.meta_learning_rate)  # type: ignore[call-arg]
 
     def evaluate(
         self, theta: list[Tensor], moments: list[Tensor], learning_rate: float, batch: Batch
     ) -> tuple[Evaluation, dict[str, float]]:
-        """The gradient that theta is about to follow, entered into the window if the period has come to it.
+        """The gradient for the next update of theta, which is added to the window if it falls into it.
 
-        If the window is full, this batch is the one that judges its last update: phi moves first, and a new period begins.
+        If the window is full, this batch is the outer batch of its last update: phi is updated first and a new period begins.
         """
         window, metrics, enters = self._window, {}, self.enters_window
         with window.measured() if enters else nullcontext():
-            evaluation = self._objective.begin(theta, batch, differentiable=enters and window.keeps_graphs)
+            main = self._objective.evaluate_main(theta, batch, differentiable=enters and window.keeps_graphs)
             if window.full:
-                metrics = self._update(evaluation)
+                metrics = self._update(main)
                 self._position = 0
-            traced = window.trace(evaluation)
+            traced = window.trace(main)
         self._position += 1
         if enters:
             kept = traced if window.keeps_graphs else None
-            window.steps.append(InnerStep(theta, moments, learning_rate, batch, evaluation.main_loss.detach(), kept))
-        return evaluation, metrics
+            window.steps.append(InnerStep(theta, moments, learning_rate, batch, main.loss.detach(), kept))
+        return traced.evaluation, metrics
 
     @property
     def enters_window(self) -> bool:
@@ -71,23 +80,24 @@ class MetaLearner:
         return self._position % self._period >= self._outside
 
     @property
-    def window_just_began(self) -> bool:
-        """Or has yet to begin."""
+    def window_is_fresh(self) -> bool:
+        """Whether the window holds at most the update just made."""
         return len(self._window.steps) <= 1
 
-    def _update(self, judge: Evaluation) -> dict[str, float]:
+    def _update(self, outer: MainEvaluation) -> dict[str, float]:
+        """One step of phi along the meta-gradient; `outer` is the evaluation on the outer batch."""
         start = time.perf_counter()
         window = self._window
-        last = judge.main_gradient()
-        loss = torch.stack([step.loss for step in window.steps]).sum() + judge.main_loss.detach()
-        metrics = {"meta/loss": loss.item() / self._valid_steps(judge)}
-        gradient = window.sweep(last, self._exact, keep=self._cosine)
+        last = outer.gradient()
+        loss = torch.stack([step.loss for step in window.steps]).sum() + outer.loss.detach()
+        metrics = {"meta/loss": loss.item() / self._valid_steps(outer.batch)}
+        gradient = window.backpropagate(last, self._exact, keep=self._cosine)
         if self._cosine:
-            other = window.sweep(last, not self._exact)
+            other = window.backpropagate(last, not self._exact)
             metrics["meta/cosine"] = cosine_similarity(_flat(gradient), _flat(other), dim=0).item()
         metrics["meta/gradient_norm"] = global_norm(gradient).item()
         if not math.isfinite(metrics["meta/gradient_norm"]):
-            raise NonFiniteError(self._culprit(judge, gradient))
+            raise NonFiniteError(self._non_finite_part(outer, gradient))
         before = [parameter.detach().clone() for parameter in window.phi]
         for parameter, bar in zip(window.phi, gradient, strict=True):
             parameter.grad = bar
@@ -99,21 +109,21 @@ class MetaLearner:
         metrics["meta/seconds"] = time.perf_counter() - start
         return metrics
 
-    def _culprit(self, judge: Evaluation, gradient: list[Tensor]) -> str:
-        for name, loss in judge.losses.items():
+    def _non_finite_part(self, outer: MainEvaluation, gradient: list[Tensor]) -> str:
+        for name, loss in outer.losses.items():
             if not loss.isfinite():
-                return f"the {name} loss, which judges the questions, is {loss.item()}"
+                return f"the {name} loss on the outer batch of the meta-gradient is {loss.item()}"
         assert self._task.questions is not None
         for (name, _), bar in zip(self._task.questions.named_parameters(), gradient, strict=True):
             if not bar.isfinite().all():
                 return f"the meta-gradient of the question network's {name} is not finite"
         return "the norm of the meta-gradient overflows"
 
-    def _valid_steps(self, judge: Evaluation) -> int:
-        return int(sum(batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), judge.batch)))
+    def _valid_steps(self, outer_batch: Batch) -> int:
+        return int(sum(batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), outer_batch)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Phi's optimiser, the place in the period, and the window: the state before its first update and the batches since."""
+        """Phi's optimiser, the position in the period, and the window: theta before its first update, and the batches since."""
         state = {
             f"optimiser.{i}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
             for i, values in self._optimiser.state_dict()["state"].items()
@@ -131,14 +141,14 @@ class MetaLearner:
                 state[f"window.batch.{item.name}"] = torch.stack([getattr(step.batch, item.name) for step in steps])
         return state
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes up phi's optimiser and makes the window's updates again, which gives the same numbers.
+    def load_state_dict(self, state: dict[str, Tensor]) -> SavedWindow | None:
+        """Restores phi's optimiser and the position in the period before the window; returns the window to be replayed, if any.
 
-        Raises ValueError for a state that this optimiser cannot have come to.
+        Raises ValueError for a state that no training leads to.
         """
         optimiser = self._optimiser.state_dict()
         optimiser["state"] = {}
-        stepped = copy.deepcopy(self._optimiser)  # Torch checks nothing before the next step; this one shows what there is.
+        stepped = copy.deepcopy(self._optimiser)  # Torch checks a state only at the next step; this one shows its shapes.
         for parameter in stepped.param_groups[0]["params"]:
             parameter.grad = torch.zeros_like(parameter)
         stepped.step()
@@ -161,26 +171,16 @@ class MetaLearner:
         if not 0 <= self._position <= self._period or entered != max(0, self._position - self._outside):
             raise ValueError(f"{entered} updates cannot be in the window, {self._position} after the questions changed")
         if not entered:
-            return
+            return None
         self._position -= entered
-        names, device = self._objective.names, self._window.phi[0].device
-        theta = [state[f"window.theta.{name}"].to(device) for name in names]
-        moments = [state[f"window.moment.{name}"].to(device) for name in names]
+        names = self._objective.names
+        theta = [state[f"window.theta.{name}"] for name in names]
+        moments = [state[f"window.moment.{name}"] for name in names]
         for own, *given in zip(self._objective.theta, theta, moments, strict=True):
             if {value.shape for value in given} != {own.shape}:
                 raise ValueError("the window is of another network")
         batches = _unstack({item.name: state[f"window.batch.{item.name}"] for item in fields(Batch)})
-        for learning_rate, batch in zip(state["window.learning_rates"].tolist(), batches, strict=True):
-            theta, moments = _like(self._objective.theta, theta), _like(self._objective.theta, moments)
-            evaluation, _ = self.evaluate([p.requires_grad_() for p in theta], moments, learning_rate, batch.to(device))
-            theta, moments = [p.detach().clone() for p in theta], [m.clone() for m in moments]
-            norm = global_norm(evaluation.gradients)
-            rmsprop_step(theta, evaluation.gradients, moments, learning_rate, norm, self._constants)
-
-
-def _like(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
-    """Copies of `values` in the memory layout of `parameters`: another layout would round differently."""
-    return [torch.empty_like(p).copy_(value) for p, value in zip(parameters, values, strict=True)]
+        return SavedWindow(theta, moments, state["window.learning_rates"].tolist(), batches)
 
 
 def _unstack(arrays: dict[str, Tensor]) -> list[Batch]:

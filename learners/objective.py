@@ -1,9 +1,9 @@
-"""What theta minimises on a batch, L_RL + L_aux, and its gradient."""
+"""The objective of theta on a batch, L_RL + L_aux, and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,51 +25,66 @@ class Network(nn.Module):
         self.task = task
 
     def forward(self, batch: Batch) -> tuple[Unroll, Tensor]:
-        """What the agent and the task's heads make of a batch."""
+        """The agent's outputs and the task's prediction over a batch."""
         unroll = self.agent.unroll(batch)
         return unroll, self.task.predict(unroll.features)
 
 
-@dataclass
-class Evaluation:
-    """Theta on a batch: outputs, losses and, stage by stage, the gradient."""
+@dataclass(frozen=True)
+class MainEvaluation:
+    """Forward pass of theta on a batch, the main loss L_RL, and its gradient with respect to the network's outputs."""
 
     theta: list[Tensor]
     batch: Batch
     differentiable: bool
-    """Whether the gradient can itself be differentiated."""
+    """Whether gradients can themselves be differentiated."""
     unroll: Unroll
     prediction: Tensor
-    main: ImpalaLoss
+    """Of the task's heads."""
+    impala: ImpalaLoss
     losses: dict[str, Tensor]
-    """Weighted, masked and summed."""
-    main_pull: list[Tensor]
-    """Derivatives of the main loss with respect to the logits and the value."""
-    questions: tuple[Tensor, ...] = ()
-    """What the task asked, cut off from the question network."""
-    auxiliary: TaskLoss = field(init=False)
-    gradients: list[Tensor] = field(init=False)
+    """Policy, value and entropy loss: weighted, masked and summed."""
+    output_gradients: list[Tensor]
+    """dL_RL/dlogits and dL_RL/dvalue."""
 
     @property
-    def main_outputs(self) -> list[Tensor]:
+    def outputs(self) -> list[Tensor]:
         return [self.unroll.logits, self.unroll.value]
 
     @property
-    def main_loss(self) -> Tensor:
-        return torch.stack([self.losses[name] for name in ("policy", "value", "entropy")]).sum()
+    def loss(self) -> Tensor:
+        """L_RL"""
+        return torch.stack(list(self.losses.values())).sum()
 
-    def main_gradient(self, retain_graph: bool = True) -> list[Tensor]:
-        """dL_RL/dtheta, of the whole network whether or not the update stops it at the torso."""
-        pull = [p.detach() for p in self.main_pull]
-        return list(torch.autograd.grad(self.main_outputs, self.theta, pull, retain_graph=retain_graph, materialize_grads=True))
+    def gradient(self, retain_graph: bool = True) -> list[Tensor]:
+        """dL_RL/dtheta of the whole network, whether or not the update stops it at the torso."""
+        output_gradients = [g.detach() for g in self.output_gradients]
+        found = torch.autograd.grad(
+            self.outputs, self.theta, output_gradients, retain_graph=retain_graph, materialize_grads=True
+        )
+        return list(found)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """L_RL + L_aux of theta on a batch, and its gradient."""
+
+    main: MainEvaluation
+    questions: tuple[Tensor, ...]
+    """Outputs of the question network, detached from it."""
+    auxiliary: TaskLoss
+    losses: dict[str, Tensor]
+    """Those of the main task and the auxiliary one: weighted, masked and summed."""
+    gradients: list[Tensor]
+    """Of the sum of the losses with respect to theta."""
 
 
 class Objective:
-    """Differentiates in two stages: from the losses to the network's outputs, and from those to theta.
+    """Differentiates in two stages: losses to network outputs, then outputs to theta.
 
-    The targets of the losses take no gradient when theta is updated. But they do depend on theta, so whoever differentiates
-    an update must not forget them. A `differentiable` evaluation therefore computes the targets from the live outputs, and
-    the first stage leaves them out by differentiating with respect to aliases of the outputs that only the predictions use.
+    Bootstrapped targets are constants when theta is updated. But they depend on theta, so the derivative of an update must
+    include them. A `differentiable` evaluation therefore computes the targets from the live outputs; the first stage
+    excludes them by differentiating with respect to aliases of the outputs that only the predictions use.
     """
 
     def __init__(self, config: LearnerConfig, network: Network, stop_main_gradient: bool):
@@ -78,52 +93,55 @@ class Objective:
         named = {name: p for name, p in network.named_parameters() if not name.startswith("task.questions.")}
         self.names = list(named)
         self.theta: list[Tensor] = list(named.values())
-        self._stops = stop_main_gradient
-        taught_by_task = [name.startswith(("agent.torso.", "task.")) for name in self.names]  # If the main gradient stops.
-        self._auxiliary_part = [i for i, by_task in enumerate(taught_by_task) if by_task]
-        self._main_part = [i for i, by_task in enumerate(taught_by_task) if not by_task]
+        self._stop_main_gradient = stop_main_gradient
+        auxiliary = [name.startswith(("agent.torso.", "task.")) for name in self.names]
+        self._auxiliary_part = [i for i, trained_by_task in enumerate(auxiliary) if trained_by_task]
+        """Parameters that only the auxiliary loss trains if the main gradient stops at the torso."""
+        self._main_part = [i for i, trained_by_task in enumerate(auxiliary) if not trained_by_task]
 
-    def begin(self, theta: Sequence[Tensor], batch: Batch, differentiable: bool) -> Evaluation:
-        """The network's outputs and the main loss."""
+    def evaluate_main(self, theta: Sequence[Tensor], batch: Batch, differentiable: bool) -> MainEvaluation:
         config, valid = self._config, batch.valid
         unroll, prediction = functional_call(self._network, dict(zip(self.names, theta, strict=True)), (batch,))
         logits, fixed_logits = _alias(unroll.logits, differentiable)
         value, fixed_value = _alias(unroll.value, differentiable)
-        main = impala_loss(logits, value, fixed_logits, fixed_value, batch, config)
+        impala = impala_loss(logits, value, fixed_logits, fixed_value, batch, config)
         losses = {
-            "policy": (main.policy * valid).sum(),
-            "value": config.value_cost * (main.value * valid).sum(),
-            "entropy": -config.entropy_cost * (main.entropy * valid).sum(),
+            "policy": (impala.policy * valid).sum(),
+            "value": config.value_cost * (impala.value * valid).sum(),
+            "entropy": -config.entropy_cost * (impala.entropy * valid).sum(),
         }
         total = torch.stack(list(losses.values())).sum()
-        pull = torch.autograd.grad(total, [logits, value], create_graph=differentiable)
-        return Evaluation(list(theta), batch, differentiable, unroll, prediction, main, losses, list(pull))
+        output_gradients = list(torch.autograd.grad(total, [logits, value], create_graph=differentiable))
+        return MainEvaluation(list(theta), batch, differentiable, unroll, prediction, impala, losses, output_gradients)
 
-    def finish(self, evaluation: Evaluation, questions: tuple[Tensor, ...]) -> None:
-        """The task's loss, and the gradient of everything."""
-        differentiable, task = evaluation.differentiable, self._network.task
-        live, fixed = _alias(evaluation.prediction, differentiable)
-        scene = Scene(evaluation.batch, evaluation.unroll.observations, questions)
-        auxiliary = task.loss(live, fixed, scene)
+    def evaluate(self, main: MainEvaluation, questions: tuple[Tensor, ...]) -> Evaluation:
+        """Adds the auxiliary loss for the given questions."""
+        task = self._network.task
+        prediction, fixed = _alias(main.prediction, main.differentiable)
+        auxiliary = task.loss(prediction, fixed, Scene(main.batch, main.unroll.observations, questions))
         loss = task.weight * (auxiliary.loss * auxiliary.mask).sum()
-        (pull,) = torch.autograd.grad(loss, live, create_graph=differentiable)
-        evaluation.questions, evaluation.auxiliary = questions, auxiliary
-        evaluation.losses["auxiliary"] = loss
-        evaluation.gradients = self._gradients(evaluation, pull)
+        (prediction_gradient,) = torch.autograd.grad(loss, prediction, create_graph=main.differentiable)
+        gradients = self._gradients(main, prediction_gradient)
+        return Evaluation(main, questions, auxiliary, main.losses | {"auxiliary": loss}, gradients)
 
-    def _gradients(self, evaluation: Evaluation, pull: Tensor) -> list[Tensor]:
-        theta, graph = evaluation.theta, evaluation.differentiable
-        if not self._stops:
-            outputs, pulls = [*evaluation.main_outputs, evaluation.prediction], [*evaluation.main_pull, pull]
-            return list(torch.autograd.grad(outputs, theta, pulls, create_graph=graph))
+    def _gradients(self, main: MainEvaluation, prediction_gradient: Tensor) -> list[Tensor]:
+        theta, graph = main.theta, main.differentiable
+        if not self._stop_main_gradient:
+            outputs, output_gradients = [*main.outputs, main.prediction], [*main.output_gradients, prediction_gradient]
+            return list(torch.autograd.grad(outputs, theta, output_gradients, create_graph=graph))
         gradients: list[Tensor] = list(theta)
         parts = (
-            (self._main_part, evaluation.main_outputs, evaluation.main_pull),
-            (self._auxiliary_part, [evaluation.prediction], [pull]),
+            (self._main_part, main.outputs, main.output_gradients),
+            (self._auxiliary_part, [main.prediction], [prediction_gradient]),
         )
-        for part, outputs, pulls in parts:
+        for part, outputs, output_gradients in parts:
             found = torch.autograd.grad(
-                outputs, [theta[i] for i in part], pulls, retain_graph=True, create_graph=graph, materialize_grads=True
+                outputs,
+                [theta[i] for i in part],
+                output_gradients,
+                retain_graph=True,
+                create_graph=graph,
+                materialize_grads=True,
             )
             for i, gradient in zip(part, found, strict=True):
                 gradients[i] = gradient
@@ -131,5 +149,5 @@ class Objective:
 
 
 def _alias(output: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:
-    """The output as the losses see it: once for predictions, once for targets."""
+    """The output as predictions use it, and as targets use it (stop_gradient unless `differentiable`)."""
     return output.view_as(output), output if differentiable else output.detach()

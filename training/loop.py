@@ -251,7 +251,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
                 scalars |= clock.take(learner.frame) | {"charts/wall_seconds": run.elapsed}
                 writer.write(learner.frame, scalars | health_metrics(pool))
                 writer.histograms(learner.frame, learner.histograms)
-            if learner.frame >= next_pictures and learner.at_rest:
+            if learner.frame >= next_pictures and learner.window_is_fresh:
                 next_pictures = (learner.frame // picture_frames + 1) * picture_frames
                 writer.pictures(learner.frame, learner.pictures())
                 release_freed_memory()

@@ -110,19 +110,20 @@ class Laboratory:
         theta, moments = [p.clone().requires_grad_() for p in self.start], [m.clone() for m in self.moments]
         norms = []
         for batch in self.batches[:-1]:
-            begun = self.objective.begin(theta, batch, differentiable=kept)
-            traced = meta.trace(begun)
-            loss = begun.main_loss.detach()
+            traced = meta.trace(self.objective.evaluate_main(theta, batch, differentiable=kept))
+            loss = traced.evaluation.main.loss.detach()
             meta.steps.append(
                 InnerStep(theta, [m.clone() for m in moments], LEARNING_RATE, batch, loss, traced if kept else None)
             )
-            norms.append(global_norm(begun.gradients))
+            norms.append(global_norm(traced.evaluation.gradients))
             theta = [p.detach().clone() for p in theta]
-            rmsprop_step(theta, [g.detach() for g in begun.gradients], moments, LEARNING_RATE, norms[-1], self.constants)
+            rmsprop_step(
+                theta, [g.detach() for g in traced.evaluation.gradients], moments, LEARNING_RATE, norms[-1], self.constants
+            )
             theta = [p.requires_grad_() for p in theta]
         self.norms = norms
-        last = self.objective.begin(theta, self.batches[-1], differentiable=False).main_gradient()
-        return meta.sweep(last, exact)
+        last = self.objective.evaluate_main(theta, self.batches[-1], differentiable=False).gradient()
+        return meta.backpropagate(last, exact)
 
 
 def relative_error(found, expected):

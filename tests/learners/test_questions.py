@@ -117,7 +117,7 @@ def test_it_is_at_rest_where_no_window_is_held(make_learner, task, resting):
     learner, found = make_learner(task), ""
     for seed in range(8):
         learner.step(random_batch(seed=seed))
-        found += str(int(learner.at_rest))
+        found += str(int(learner.window_is_fresh))
     assert found == resting
 
 
