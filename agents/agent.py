@@ -19,9 +19,9 @@ class Unroll(NamedTuple):
     observations: Tensor
     """[T + 1, B, S * C, H, W] uint8"""
     pixels: Tensor
-    """The same as `Agent.see` shows them: what torsos work on."""
+    """[T + 1, B, S * C, H, W] float, the observations after `Agent.preprocess`: the input of every torso."""
     features: Tensor
-    """[T + 1, B, F], of the torso: what the auxiliary heads see."""
+    """[T + 1, B, F], the output of the torso and the input of the auxiliary heads."""
     logits: Tensor
     """[T + 1, B, A]"""
     value: Tensor
@@ -57,12 +57,12 @@ class Agent(nn.Module):
         """Takes what `frames` [T, B, C, H, W] have in common for what every frame has."""
         self.background.copy_(frames.to(self.background.dtype).mean((0, 1)))
 
-    def see(self, observations: Tensor) -> Tensor:
-        """Bytes [..., S * C, H, W] minus the background, and minus the mean brightness of what that leaves.
+    def preprocess(self, observations: Tensor) -> Tensor:
+        """Subtract the mean frame of the first batch, then each image's mean brightness: [..., S * C, H, W], uint8 -> float.
 
-        A game's images are mostly the same. What never changes tells states not apart, but it makes up most of what a network
-        computes: each step of the optimiser then moves all its responses together, filters die by the dozen, and the few
-        pixels of a ball are learnt last. Every eighth row and column tells the mean brightness well enough.
+        Most pixels of a game are the same in every state. Left in, they dominate the activations: each update shifts all
+        responses of a filter together, many filters die, and a ball of a few pixels is learnt last. The mean brightness is
+        estimated from every eighth row and column.
         """
         channels_last = self.background.repeat(self._stack, 1, 1).movedim(0, -1).contiguous().movedim(-1, 0)
         pixels = observations.to(self.background.dtype).sub_(channels_last)
@@ -70,12 +70,12 @@ class Agent(nn.Module):
 
     def act(self, observations: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [N, A] and the next state [N, R] for observations [N, S * C, H, W]; `first` [N] clears the state."""
-        features, state = self._recur(self.torso(self.see(observations)), first, state)
+        features, state = self._recur(self.torso(self.preprocess(observations)), first, state)
         return self.policy(features), state
 
     def unroll(self, batch: Batch) -> Unroll:
         observations = batch.observations()
-        pixels = self.see(observations)
+        pixels = self.preprocess(observations)
         features = self.torso(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.core is None:
             core_features = features

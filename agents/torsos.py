@@ -67,7 +67,7 @@ def side_seen_whole(convs: nn.Sequential, side: int) -> int:
 
 
 class Torso(nn.Module):
-    """Stacked frames [N, C, H, W] as `Agent.see` shows them -> features [N, F]; `shallow`, `nature` or `deep`.
+    """Preprocessed observations [N, C, H, W] -> features [N, F]; `shallow`, `nature` or `deep`.
 
     Images of other sizes than Atari's get a margin where their last rows and columns would not be seen.
     """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
-from agents.tasks import TASKS, Scene
+from agents.tasks import TASKS, TaskInputs
 from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
@@ -49,7 +49,7 @@ class Learner:
         self.version = 0
         self.histograms: dict[str, Tensor] = {}
         """Of the last update."""
-        self._scene: tuple[Tensor, Scene] | None = None
+        self._task_inputs: tuple[Tensor, TaskInputs] | None = None
 
     def step(self, batch: Batch) -> dict[str, float]:
         """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
@@ -83,7 +83,7 @@ class Learner:
         self.frame += batch.steps * self._frames_per_step
         self.histograms = evaluation.auxiliary.histograms
         questions = tuple(question.detach() for question in evaluation.questions)
-        self._scene = evaluation.prediction.detach(), Scene(batch, evaluation.unroll.observations, questions)
+        self._task_inputs = evaluation.prediction.detach(), TaskInputs(batch, evaluation.unroll.observations, questions)
         return numbers | meta_metrics | {"optimiser/learning_rate": learning_rate}
 
     @property
@@ -96,10 +96,10 @@ class Learner:
 
     def pictures(self) -> dict[str, np.ndarray]:
         """What the task is about, on the last batch: images [H, W, 3]."""
-        if self._scene is None:
+        if self._task_inputs is None:
             return {}
-        prediction, scene = self._scene
-        return self.task.pictures(prediction, self.agent.see(scene.observations), scene)
+        prediction, inputs = self._task_inputs
+        return self.task.pictures(prediction, self.agent.preprocess(inputs.observations), inputs)
 
     def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
         config, batch, main = self._config, evaluation.batch, evaluation.main

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from agents.agent import Agent, Unroll
 from agents.batch import Batch
-from agents.tasks import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import LearnerConfig
 from learners.losses import ImpalaLoss, impala_loss
 
@@ -103,8 +103,8 @@ class Objective:
         """The task's loss, and the gradient of everything."""
         differentiable, task = evaluation.differentiable, self._network.task
         live, fixed = _alias(evaluation.prediction, differentiable)
-        scene = Scene(evaluation.batch, evaluation.unroll.observations, questions)
-        auxiliary = task.loss(live, fixed, scene)
+        inputs = TaskInputs(evaluation.batch, evaluation.unroll.observations, questions)
+        auxiliary = task.loss(live, fixed, inputs)
         loss = task.weight * (auxiliary.loss * auxiliary.mask).sum()
         (pull,) = torch.autograd.grad(loss, live, create_graph=differentiable)
         evaluation.questions, evaluation.auxiliary = questions, auxiliary

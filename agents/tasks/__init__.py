@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from agents.tasks.gvf import GVF
 from agents.tasks.none import NoTask
 from agents.tasks.pixel_control import PixelControl
@@ -21,4 +21,4 @@ TASKS: dict[TaskName, type[AuxiliaryTask]] = {
     "random_reverse_gvf": RandomReverseGVF,
 }
 
-__all__ = ["TASKS", "AuxiliaryTask", "Scene", "TaskLoss"]
+__all__ = ["TASKS", "AuxiliaryTask", "TaskInputs", "TaskLoss"]

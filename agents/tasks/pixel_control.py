@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
 from agents.returns import lambda_return
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.errors import ConfigError
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
@@ -59,9 +59,9 @@ class PixelControl(AuxiliaryTask):
         value, advantage = self.deconv(hidden).tensor_split([1], dim=1)
         return (value + advantage - advantage.mean(1, keepdim=True)).unflatten(0, features.shape[:2])
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        batch = scene.batch
-        reward = pixel_changes(scene.observations, self._channels)
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        batch = inputs.batch
+        reward = pixel_changes(inputs.observations, self._channels)
         target = q_targets(reward, self._discount * batch.discount, batch.valid, fixed)
         taken = prediction[:-1].gather(2, batch.action[..., None, None, None].expand(-1, -1, 1, CELLS, CELLS)).squeeze(2)
         metrics = {
@@ -70,12 +70,12 @@ class PixelControl(AuxiliaryTask):
         }
         return TaskLoss(0.5 * ((taken - target) ** 2).sum((-2, -1)), batch.valid, metrics)
 
-    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+    def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_maps
 
-        reward = pixel_changes(scene.observations, self._channels)
+        reward = pixel_changes(inputs.observations, self._channels)
         q = prediction.max(2).values
-        frames = scene.observations[:, 0, -self._channels :]
+        frames = inputs.observations[:, 0, -self._channels :]
         return {"pixel_control": draw_maps(frames[:-1], {"change": reward[:, 0], "max Q": q[:-1, 0]})}
 
 

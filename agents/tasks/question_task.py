@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.questions import QuestionNetwork
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
@@ -65,9 +65,9 @@ class QuestionTask(AuxiliaryTask):
         """[T + 1, B, d]"""
         return self.answers(features)
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        cumulant, discount = scene.questions
-        target, which, mask = self.targets(cumulant, discount, fixed, scene.batch)
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        cumulant, discount = inputs.questions
+        target, which, mask = self.targets(cumulant, discount, fixed, inputs.batch)
         error = prediction[which] - target
         with torch.no_grad():
             metrics = {
@@ -82,15 +82,15 @@ class QuestionTask(AuxiliaryTask):
         }
         return TaskLoss(0.5 * (error**2).sum(-1) / error.shape[-1] ** 0.5, mask, metrics, histograms)
 
-    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+    def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_questions
 
-        observations = scene.observations
+        observations = inputs.observations
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:4]
         pixels = pixels.detach().requires_grad_()
         with torch.enable_grad():
-            cumulant, discount = self.ask(pixels, scene.batch)
+            cumulant, discount = self.ask(pixels, inputs.batch)
             looks = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
         saliency = torch.stack([look[:, 0, -self._channels :].abs().sum(1) for look in looks])
         saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Single pixels say little.

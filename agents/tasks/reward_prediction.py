@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.initialisation import HEAD_GAIN, orthogonal
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
@@ -36,8 +36,8 @@ class RewardPrediction(AuxiliaryTask):
         """[T + 1, B, A, 3] or, for regression, [T + 1, B, A, 1]"""
         return self.head(features).unflatten(-1, self._shape)
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        batch = scene.batch
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        batch = inputs.batch
         width = self._shape[1]
         taken = prediction[:-1].gather(2, batch.action[..., None, None].expand(-1, -1, 1, width)).squeeze(2)
         if not self._classify:

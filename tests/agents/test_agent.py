@@ -113,10 +113,10 @@ def test_what_never_changes_is_not_seen():
     scene = torch.randint(0, 200, (1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     agent.learn_background(scene.expand(3, 2, 1, 16, 16))
     observation = scene.repeat(2, 1, 1)
-    assert agent.see(observation).abs().max() < 1e-4
-    assert agent.see(observation + 50).abs().max() < 1e-4
+    assert agent.preprocess(observation).abs().max() < 1e-4
+    assert agent.preprocess(observation + 50).abs().max() < 1e-4
     observation[1, 3, 5] += 40  # Not among the rows and columns that tell the mean brightness.
-    seen = agent.see(observation)
+    seen = agent.preprocess(observation)
     assert seen[1, 3, 5] == pytest.approx(40, abs=1e-4)
     assert (seen.abs() > 1e-4).sum() == 1
 
@@ -130,7 +130,7 @@ def test_the_background_is_the_mean_of_the_frames_whatever_their_order():
     observations = batch.observations()
     shifted = observations.double() - expected.repeat(2, 1, 1)
     expected_pixels = shifted - shifted[..., ::8, ::8].mean((-3, -2, -1), keepdim=True)
-    assert torch.allclose(agent.see(observations).double(), expected_pixels, atol=1e-3)
+    assert torch.allclose(agent.preprocess(observations).double(), expected_pixels, atol=1e-3)
 
 
 def test_published_shapes_of_the_torsos():

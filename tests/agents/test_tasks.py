@@ -7,7 +7,7 @@ from torch import nn
 from agents.agent import Agent
 from agents.batch import Batch
 from agents.questions import QuestionNetwork
-from agents.tasks import TASKS, Scene
+from agents.tasks import TASKS, TaskInputs
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
 from agents.tasks.question_task import look_ahead, relative_error
 from configs.train import META_LEARNED, TaskConfig, TaskName
@@ -195,13 +195,13 @@ def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda
         batch = chain.batch()
         unroll = agent.unroll(batch)
         prediction = task.predict(unroll.features)
-        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
-        result = task.loss(prediction, prediction.detach(), scene)
+        inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
+        result = task.loss(prediction, prediction.detach(), inputs)
         optimiser.zero_grad()
         (result.loss * result.mask).mean().backward()
         optimiser.step()
         rate.step()
-    found = task.predict(agent.torso(agent.see(chain.pictures))[:, None])[:, 0, 0]
+    found = task.predict(agent.torso(agent.preprocess(chain.pictures))[:, None])[:, 0, 0]
     expected = getattr(chain, name)().float()
     assert (expected.max() - expected.min()) > 0.15
     assert torch.allclose(found, expected, atol=0.06)
@@ -303,10 +303,10 @@ def test_reward_prediction_classifies_the_taken_actions_reward():
     logits = torch.full((4, 1, 3, 3), -20.0)
     for t, sign in enumerate((0, 1, 2)):
         logits[t, 0, batch.action[t, 0], sign] = 20.0
-    right = task.loss(logits, logits, Scene(batch, batch.observations()))
+    right = task.loss(logits, logits, TaskInputs(batch, batch.observations()))
     assert right.loss.max() < 1e-6
     assert right.metrics["auxiliary/accuracy"] == 1
-    wrong = task.loss(logits.flip(-1), logits, Scene(batch, batch.observations()))
+    wrong = task.loss(logits.flip(-1), logits, TaskInputs(batch, batch.observations()))
     assert wrong.loss[:, 0].tolist() == pytest.approx([40.0, 0.0, 40.0])
     assert wrong.metrics["auxiliary/accuracy_on_rewards"] == 0
 
@@ -315,7 +315,7 @@ def test_reward_prediction_regresses_the_clipped_reward():
     task = build("reward_prediction", reward_prediction_target="value")
     batch = random_batch(time=2, batch=1)
     batch.reward[:, 0] = torch.tensor([-7.0, 0.5])
-    loss = task.loss(torch.zeros(3, 1, 3, 1), torch.zeros(3, 1, 3, 1), Scene(batch, batch.observations())).loss
+    loss = task.loss(torch.zeros(3, 1, 3, 1), torch.zeros(3, 1, 3, 1), TaskInputs(batch, batch.observations())).loss
     assert loss[:, 0].tolist() == [0.5, 0.125]
 
 
@@ -327,8 +327,8 @@ def test_pictures_are_images(name):
     with torch.no_grad():
         unroll = agent.unroll(batch)
         prediction = task.predict(unroll.features)
-        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
-    images = task.pictures(prediction, unroll.pixels, scene)
+        inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
+    images = task.pictures(prediction, unroll.pixels, inputs)
     for image in images.values():
         assert image.ndim == 3
         assert image.shape[2] == 3
