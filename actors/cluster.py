@@ -44,7 +44,7 @@ def _start(address: str, num_cpus: int) -> None:
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         _check_reachable(address)
-        code = shipped_code()
+        code = code_runtime_env()
         try:
             ray.init(address, runtime_env=code, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -68,7 +68,7 @@ def _start(address: str, num_cpus: int) -> None:
         )
 
 
-def shipped_code() -> dict[str, Any]:
+def code_runtime_env() -> dict[str, Any]:
     """Ray's `runtime_env` that brings Hindcast's code, and nothing installed beside it, to the workers of a cluster."""
     if in_checkout():
         return {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
@@ -102,7 +102,7 @@ def _kill_helpers() -> None:
                 child.kill()
 
 
-def cause_of(error: Exception) -> str:
+def error_cause(error: Exception) -> str:
     """The line of a Ray error that says what happened."""
     if isinstance(error, RayTaskError):
         return f"{type(error.cause).__name__}: {error.cause}"
@@ -110,7 +110,7 @@ def cause_of(error: Exception) -> str:
     return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
-def kind_of(error: Exception) -> str:
+def error_kind(error: Exception) -> str:
     """What failures of the same cause have in common: the type of what the code raised, or how Ray lost its process."""
     return type(error.cause if isinstance(error, RayTaskError) else error).__name__
 

@@ -128,7 +128,7 @@ def record_video(
 
     The film has its name only once it is whole. Raises OSError where that fails.
     """
-    film, score = film_game(agent, game, protocol, seed, on_picture, greedy)
+    film, score = record_frames(agent, game, protocol, seed, on_picture, greedy)
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as directory:  # ffmpeg would write through a planted link.
         unfinished = Path(directory) / path.name
@@ -151,7 +151,7 @@ def _encode(film: list[np.ndarray], path: Path, on_picture: Callable[[], None]) 
         raise OSError("ffmpeg could not write it; the disk may be full") from None
 
 
-def film_game(
+def record_frames(
     agent: Agent,
     game: str,
     protocol: str,

@@ -23,7 +23,7 @@ import psutil
 
 LONGEST_PARENT = 24
 """Characters before the directory's own name: Ray's sockets lie deep in it, and their paths must stay below 108."""
-FAREWELL_SECONDS = 10.0
+SHUTDOWN_SECONDS = 10.0
 
 
 class Guardian:
@@ -42,12 +42,12 @@ class Guardian:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(FAREWELL_SECONDS)
+            self._process.wait(SHUTDOWN_SECONDS)
 
 
 def clear(directory: Path, owner: int) -> None:
     """Kills what still writes below `directory`, except to the logs of the process `owner`, then removes it."""
-    deadline = time.monotonic() + FAREWELL_SECONDS
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
     while (writers := _writers(directory, owner)) and time.monotonic() < deadline:
         for process in writers:
             with contextlib.suppress(psutil.Error):

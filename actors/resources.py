@@ -21,9 +21,9 @@ from configs.train import TrainConfig
 LEARNER_SHARE = 0.45
 """Part of the cores that the learner's arithmetic takes when emulation and inference take the rest (nature torso, CPU)."""
 MAX_LEARNER_THREADS = 16
-MIN_ENVS, MAX_ENVS = 16, 32
+PREFERRED_MIN_ENVS, MAX_ENVS = 16, 32
 """Fewer games waste inference on small matrices; more make trajectories that go stale before they are used."""
-FEWEST_ENVS = 4
+MIN_ENVS = 4
 """With fewer still, to keep the lag down, an actor would mostly wait for its own overhead."""
 MAX_LAG = 8
 """Updates; twice what two cores have with the default batch."""
@@ -59,9 +59,9 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
     threads = allowed_threads(config.learner.learner_threads or share)
     batch_size = config.learner.batch_size
     most_games = MAX_LAG * batch_size // config.actors.in_flight
-    most_actors = most_games // (config.actors.envs_per_actor or FEWEST_ENVS)
+    most_actors = most_games // (config.actors.envs_per_actor or MIN_ENVS)
     actors = config.actors.num_actors or max(1, min(cores - threads, most_actors))
-    envs = min(MAX_ENVS, max(MIN_ENVS, batch_size // actors))
+    envs = min(MAX_ENVS, max(PREFERRED_MIN_ENVS, batch_size // actors))
     envs = config.actors.envs_per_actor or max(1, min(envs, most_games // actors))
     return Resources(actors, envs, threads)
 

@@ -49,7 +49,7 @@ class _NoDraws(TorchFunctionMode):
 
 
 @contextmanager
-def weights_loaded_later() -> Iterator[None]:
+def skip_initialisation() -> Iterator[None]:
     """Networks built inside have arbitrary weights, in no time, without a draw from torch's generator."""
     global _loaded_later
     before, _loaded_later = _loaded_later, True

@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...]]
 """Stride and padding."""
-BRIGHTNESS = 255 / 4
+PIXEL_SCALE = 255 / 4
 """What counts as 1: a quarter of the range of a byte. Images come without their background, and what is left of them is small
 and faint: measured by the whole range, the same updates teach a value twice as late (docs/results.md)."""
 
@@ -144,10 +144,10 @@ class Conv2d(nn.Conv2d):
 
 
 class PixelConv2d(nn.Conv2d):
-    """Over bytes, in units of `BRIGHTNESS`: the division is done on the few weights, not on the many pixels."""
+    """Over bytes, in units of `PIXEL_SCALE`: the division is done on the few weights, not on the many pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return _convolve(self, input, self.weight / BRIGHTNESS)
+        return _convolve(self, input, self.weight / PIXEL_SCALE)
 
 
 class Linear(nn.Linear):

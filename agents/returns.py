@@ -47,7 +47,7 @@ def vtrace(
     return VTrace(targets, rho * (reward + discount * next_target - value))
 
 
-def lambda_return(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
+def lambda_returns(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
     """G_t = c_t + gamma_t ((1 - trace_t) v_t + trace_t G_{t+1}), computed backwards in time.
 
     Index t is a transition: `cumulant[t]`, `discount[t]` and `value[t]` are those of the state that it enters. `trace` is
@@ -61,10 +61,10 @@ def lambda_return(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tens
     return torch.stack(returns[:0:-1])
 
 
-def reverse_lambda_return(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
+def reverse_lambda_returns(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
     """G_t = c_t + gamma_{t-1} ((1 - trace_{t-1}) v_{t-1} + trace_{t-1} G_{t-1}), computed forwards in time.
 
     Index t is a transition: `discount[t]` and `value[t]` are those of the state that it leaves, `cumulant[t]` that of the state
     that it enters, and the result [t] belongs to the latter. It is the forward return of the same data, read backwards.
     """
-    return lambda_return(*(x.flip(0) for x in (cumulant, discount, value, trace))).flip(0)
+    return lambda_returns(*(x.flip(0) for x in (cumulant, discount, value, trace))).flip(0)

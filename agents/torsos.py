@@ -56,7 +56,7 @@ def _deep(channels: int) -> tuple[nn.Sequential, int]:
 TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
 
 
-def side_seen_whole(convs: nn.Sequential, side: int) -> int:
+def padded_side(convs: nn.Sequential, side: int) -> int:
     """The least side, at least `side`, of images of which no convolution leaves a row over that fills no window."""
     layers = [(conv.kernel_size[0], conv.stride[0]) for conv in convs if isinstance(conv, nn.Conv2d) and not any(conv.padding)]
     for kernel, stride in layers:
@@ -76,7 +76,7 @@ class Torso(nn.Module):
         super().__init__()
         channels, height, width = observation_shape
         self.convs, self.num_features = TORSOS[name](channels)
-        whole_height, whole_width = side_seen_whole(self.convs, height), side_seen_whole(self.convs, width)
+        whole_height, whole_width = padded_side(self.convs, height), padded_side(self.convs, width)
         self._margin = (0, whole_width - width, 0, whole_height - height)
         with torch.no_grad():
             flat = self.convs(torch.zeros(1, channels, whole_height, whole_width)).numel()

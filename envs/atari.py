@@ -17,11 +17,11 @@ STACK = 4
 SCREEN = (3, 210, 160)
 FRAMES_PER_STEP = 4
 MAX_GAME_FRAMES = 108_000
-TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
+TWO_PLAYER_GAMES = {"combat", "joust", "maze_craze", "warlords"}
 """ROMs that ale-py ships but, without a second player, answers by ending the process."""
 GAMES_PER_SEED = 16
 """Seeding loads the ROM again, which takes as long as some 250 steps: a whole game of Breakout."""
-BOOT_AT_RANDOM = {"ice_hockey", "sir_lancelot", "surround", "time_pilot", "yars_revenge"}
+START_DEPENDS_ON_RAM = {"ice_hockey", "sir_lancelot", "surround", "time_pilot", "yars_revenge"}
 """Games whose beginning depends on what the console's memory held, and so on the game before, unless they are seeded."""
 
 
@@ -64,7 +64,7 @@ def published_scores() -> dict[str, Scores]:
 @cache
 def atari_games() -> tuple[str, ...]:
     """Every game whose ROM ships with ale-py and that it can play alone."""
-    return tuple(sorted(set(roms.get_all_rom_ids()) - TWO_PLAYERS))
+    return tuple(sorted(set(roms.get_all_rom_ids()) - TWO_PLAYER_GAMES))
 
 
 class AtariGames(Games):
@@ -77,7 +77,7 @@ class AtariGames(Games):
         rules = PROTOCOLS[protocol]
         self.num_envs = num_envs
         self._life_loss_ends = rules.life_loss_ends
-        if not rules.sticky and game not in BOOT_AT_RANDOM:
+        if not rules.sticky and game not in START_DEPENDS_ON_RAM:
             self.games_per_seed = GAMES_PER_SEED
         self._env = AtariVectorEnv(
             game,

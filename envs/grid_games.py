@@ -15,41 +15,41 @@ from envs.stream import EnvSpec, Games, RawStep
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left: rows and columns."""
-AGENT, GOAL, FIRST_OBJECT, PUDDLE, LADEN_AGENT, SECOND_OBJECT, WALL = 255, 200, 160, 120, 110, 90, 45
+AGENT, GOAL, FIRST_OBJECT, PUDDLE, CARRYING_AGENT, SECOND_OBJECT, WALL = 255, 200, 160, 120, 110, 90, 45
 """Brightness in pictures."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A deterministic game. States are numbered; `pictures[s]` shows state s."""
+    """A deterministic game. States are numbered; `images[s]` shows state s."""
 
     next_state: NDArray[np.int64]
     """[S, A]"""
     reward: NDArray[np.float64]
     """[S, A]"""
-    ends: NDArray[np.bool_]
+    terminal: NDArray[np.bool_]
     """[S, A]: the move ends the game."""
-    pictures: NDArray[np.uint8]
+    images: NDArray[np.uint8]
     """[S, 1, H, W]"""
-    starts: NDArray[np.int64]
+    initial_states: NDArray[np.int64]
     """States in which a game begins, each with the same probability."""
     cells: NDArray[np.int64]
     """[S, 2]: row and column of the agent."""
     phases: NDArray[np.int64]
     """[S]: what else is so, such as which objects are left."""
-    limit: int
+    time_limit: int
     """Steps after which a game is cut off."""
 
     def optimal_values(self) -> NDArray[np.float64]:
         """The best undiscounted return from each state within the limit, by value iteration."""
         values = np.zeros(len(self.next_state))
-        for _ in range(self.limit):
-            values = (self.reward + np.where(self.ends, 0.0, values[self.next_state])).max(-1)
+        for _ in range(self.time_limit):
+            values = (self.reward + np.where(self.terminal, 0.0, values[self.next_state])).max(-1)
         return values
 
     @property
     def optimal_score(self) -> float:
-        return float(self.optimal_values()[self.starts].mean())
+        return float(self.optimal_values()[self.initial_states].mean())
 
 
 class GridGames(Games):
@@ -58,23 +58,23 @@ class GridGames(Games):
     def __init__(self, grid: Grid, num_envs: int):
         self.num_envs = num_envs
         self.grid = grid
-        self.spec = EnvSpec(len(MOVES), grid.pictures.shape[1:], stack=1, frames_per_step=1)
+        self.spec = EnvSpec(len(MOVES), grid.images.shape[1:], stack=1, frames_per_step=1)
         self._state = np.zeros(num_envs, dtype=np.int64)
         self._steps = np.zeros(num_envs, dtype=np.int64)
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         for env in np.flatnonzero(mask):
-            self._state[env] = np.random.default_rng(int(seeds[env])).choice(self.grid.starts)
+            self._state[env] = np.random.default_rng(int(seeds[env])).choice(self.grid.initial_states)
         self._steps[mask] = 0
-        return self.grid.pictures[self._state]
+        return self.grid.images[self._state]
 
     def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
-        reward, ends = self.grid.reward[self._state, actions], self.grid.ends[self._state, actions]
+        reward, terminal = self.grid.reward[self._state, actions], self.grid.terminal[self._state, actions]
         self._state = np.where(running, self.grid.next_state[self._state, actions], self._state)
         self._steps += running
-        cut_off = ~ends & (self._steps >= self.grid.limit)
+        truncated = ~terminal & (self._steps >= self.grid.time_limit)
         never = np.zeros(self.num_envs, dtype=bool)
-        return RawStep(self.grid.pictures[self._state], reward, terminated=ends, truncated=cut_off, life_lost=never)
+        return RawStep(self.grid.images[self._state], reward, terminated=terminal, truncated=truncated, life_lost=never)
 
     def close(self) -> None:
         pass
@@ -111,7 +111,7 @@ def collect_objects() -> Grid:
     states = [(phase, row, column) for phase in (BOTH_LEFT, SECOND_LEFT) for row, column in free]
     states.remove((BOTH_LEFT, *places["a"]))
     number = {state: i for i, state in enumerate(states)}
-    next_state, reward, ends = _tables(len(states))
+    next_state, reward, terminal = _tables(len(states))
     for (phase, row, column), s in number.items():
         for a, (down, right) in enumerate(MOVES):
             cell = (row + down, column + right)
@@ -123,18 +123,18 @@ def collect_objects() -> Grid:
                 after = SECOND_LEFT
                 reward[s, a] += OBJECT_REWARD
             elif cell == places["b"] and phase == SECOND_LEFT:
-                ends[s, a] = True
+                terminal[s, a] = True
                 reward[s, a] += OBJECT_REWARD
             next_state[s, a] = number[after, *cell]
-    pictures = np.zeros((len(states), *plan.shape), dtype=np.uint8)
+    images = np.zeros((len(states), *plan.shape), dtype=np.uint8)
     for (phase, row, column), s in number.items():
-        pictures[s][plan == "#"] = WALL
-        pictures[s][places["b"]] = SECOND_OBJECT
+        images[s][plan == "#"] = WALL
+        images[s][places["b"]] = SECOND_OBJECT
         if phase == BOTH_LEFT:
-            pictures[s][places["a"]] = FIRST_OBJECT
-        pictures[s][row, column] = AGENT if phase == BOTH_LEFT else LADEN_AGENT
-    starts = [s for (_, row, column), s in number.items() if plan[row, column] == " "]
-    return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=80)
+            images[s][places["a"]] = FIRST_OBJECT
+        images[s][row, column] = AGENT if phase == BOTH_LEFT else CARRYING_AGENT
+    initial_states = [s for (_, row, column), s in number.items() if plan[row, column] == " "]
+    return _grid(states, next_state, reward, terminal, images, initial_states, scale=4, time_limit=80)
 
 
 PUDDLE_SIDE = 10
@@ -158,19 +158,19 @@ def puddleworld() -> Grid:
     number = {(row, column): i for i, (_, row, column) in enumerate(states)}
     depth = np.array([[puddle_depth(*_point(row, column)) for column in range(side)] for row in range(side)])
     goal = np.array([[sum(_point(row, column)) > 1.85 for column in range(side)] for row in range(side)])
-    next_state, reward, ends = _tables(len(states))
+    next_state, reward, terminal = _tables(len(states))
     for (row, column), s in number.items():
         for a, (down, right) in enumerate(MOVES):
             cell = (min(max(row + down, 0), side - 1), min(max(column + right, 0), side - 1))
             next_state[s, a] = number[cell]
             reward[s, a] = -PUDDLE_STEP_COST - PUDDLE_DEPTH_COST * depth[cell]
-            ends[s, a] = goal[cell]
+            terminal[s, a] = goal[cell]
     scenery = np.where(goal, GOAL, np.round(PUDDLE * depth / PUDDLE_RADIUS)).astype(np.uint8)
-    pictures = np.tile(scenery, (len(states), 1, 1))
+    images = np.tile(scenery, (len(states), 1, 1))
     for (row, column), s in number.items():
-        pictures[s][row, column] = AGENT
-    starts = [s for (row, column), s in number.items() if not goal[row, column]]
-    return _grid(states, next_state, reward, ends, pictures, starts, scale=4, limit=100)
+        images[s][row, column] = AGENT
+    initial_states = [s for (row, column), s in number.items() if not goal[row, column]]
+    return _grid(states, next_state, reward, terminal, images, initial_states, scale=4, time_limit=100)
 
 
 def _point(row: int, column: int) -> tuple[float, float]:
@@ -196,16 +196,16 @@ def _grid(
     states: list[tuple[int, int, int]],
     next_state: NDArray[np.int64],
     reward: NDArray[np.float64],
-    ends: NDArray[np.bool_],
-    pictures: NDArray[np.uint8],
-    starts: list[int],
+    terminal: NDArray[np.bool_],
+    images: NDArray[np.uint8],
+    initial_states: list[int],
     scale: int,
-    limit: int,
+    time_limit: int,
 ) -> Grid:
     """`scale` enlarges each cell to that many pixels, since the torsos need some forty."""
     table = np.array(states)
-    large = pictures.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
-    return Grid(next_state, reward, ends, large, np.array(starts), table[:, 1:], table[:, 0], limit)
+    large = images.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
+    return Grid(next_state, reward, terminal, large, np.array(initial_states), table[:, 1:], table[:, 0], time_limit)
 
 
 GRIDS = {"collect_objects": collect_objects, "puddleworld": puddleworld}

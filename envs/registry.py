@@ -8,7 +8,7 @@ import gymnasium
 
 from configs.errors import GameError
 from configs.shell import launch_command
-from envs.atari import TWO_PLAYERS, AtariGames, atari_games
+from envs.atari import TWO_PLAYER_GAMES, AtariGames, atari_games
 from envs.catch import Catch
 from envs.grid_games import GRIDS, GridGames
 from envs.gymnasium_games import GymnasiumGames
@@ -27,7 +27,7 @@ def check_game(name: str) -> None:
         _check_registered(name.removeprefix(GYMNASIUM_PREFIX))
         return
     wanted, known = name.lower().replace("-", "_"), (*SMALL_GAMES, *atari_games())
-    if wanted in TWO_PLAYERS:
+    if wanted in TWO_PLAYER_GAMES:
         raise GameError(f"{wanted} needs two players, and the agent plays alone; {_how_to_list()}")
     if name not in known:
         near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)

@@ -189,7 +189,7 @@ class EpisodeStream:
         for remaining in range(int(lengths.max()), -1, -1):
             starting = lengths == remaining
             if starting.any():
-                self._recall(starting)
+                self._restart_current(starting)
             if remaining:
                 playing = lengths >= remaining
                 actions = np.zeros(self.num_envs, dtype=np.int64)
@@ -197,7 +197,7 @@ class EpisodeStream:
                     actions[env] = self._history[env][lengths[env] - remaining]
                 self.games.step(actions, playing)
 
-    def _recall(self, mask: np.ndarray) -> None:
+    def _restart_current(self, mask: np.ndarray) -> None:
         """Starts the games that are being played, from their seeds."""
         seed_number, restarts = np.divmod(self._game - 1, self.games.games_per_seed)
         self.games.reset(mask, self._seeds(seed_number))

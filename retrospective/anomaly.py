@@ -23,7 +23,7 @@ def anomaly_probability(reverse_return: Numbers, quantiles: Array, delta: float 
     return 1 - (_normal_cdf((gap + delta) / sigma) - _normal_cdf((gap - delta) / sigma)).mean(-1)
 
 
-def floor(delta: float = 1.0, sigma: float = 1.0) -> float:
+def minimum_probability(delta: float = 1.0, sigma: float = 1.0) -> float:
     """The least that `anomaly_probability` can be."""
     return 1 - math.erf(delta / (sigma * math.sqrt(2)))
 
@@ -86,7 +86,7 @@ class AnomalyMonitor:
         probability = np.where(self._known, found, np.nan)
         alarm = np.zeros(self._return.shape, dtype=bool)
         if self._alarm is not None:
-            self._score = self._alarm.combine(self._score, probability)
+            self._score = self._alarm.update_score(self._score, probability)
             alarm = self._score > self._alarm.threshold
         return Reading(np.where(self._known, self._return, np.nan), probability, self._known.copy(), alarm)
 
@@ -95,25 +95,25 @@ class AnomalyMonitor:
 class Alarm:
     """Raised where a running mean of anomaly probabilities exceeds a threshold.
 
-    `memory` is the weight of the past in that mean: 0 looks at each step alone, 0.9 at some ten.
+    `decay` is the weight of the past in that mean: 0 looks at each step alone, 0.9 at some ten.
     """
 
     threshold: float
-    memory: float
-    asked_rate: float
+    decay: float
+    target_rate: float
     """Share of steps of normal data on which it may be raised."""
     measured_rate: float
     """Share on which it was, in normal data that the threshold was not chosen on."""
     interval: tuple[float, float]
     """95% confidence interval of that share."""
 
-    def combine(self, score: Array, probability: Array) -> Array:
+    def update_score(self, score: Array, probability: Array) -> Array:
         """The running mean; an unknown probability leaves it as it was."""
-        moved = np.where(np.isnan(score), probability, self.memory * score + (1 - self.memory) * probability)
+        moved = np.where(np.isnan(score), probability, self.decay * score + (1 - self.decay) * probability)
         return np.where(np.isnan(probability), score, moved)
 
     @staticmethod
-    def calibrate(normal: Array, rate: float, memory: float = 0.0, seed: int = 0) -> Alarm:
+    def calibrate(normal: Array, rate: float, decay: float = 0.0, seed: int = 0) -> Alarm:
         """From the anomaly probabilities [T, streams] of normal data: half of the streams choose, the others judge.
 
         The threshold is the (1 - rate) quantile with the correction for finite samples of conformal prediction. The interval
@@ -121,25 +121,25 @@ class Alarm:
         """
         if not 0 < rate < 1:
             raise ValueError(f"a false-alarm rate must lie in (0, 1), not {rate}")
-        if not 0 <= memory < 1:
-            raise ValueError(f"memory must lie in [0, 1), not {memory}")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must lie in [0, 1), not {decay}")
         if normal.ndim != 2 or normal.shape[1] < 4:
             raise ValueError(
                 f"calibration needs probabilities [steps, streams] of at least 4 streams, not {list(normal.shape)}"
             )
-        blank = Alarm(math.inf, memory, rate, math.nan, (math.nan, math.nan))
+        blank = Alarm(math.inf, decay, rate, math.nan, (math.nan, math.nan))
         scores = np.empty_like(normal)
         score = np.full(normal.shape[1], np.nan)
         for t, probability in enumerate(normal):
-            score = blank.combine(score, probability)
+            score = blank.update_score(score, probability)
             scores[t] = score
         rng = np.random.default_rng(seed)
         order = rng.permutation(normal.shape[1])
-        choosing, judging = np.array_split(order, 2)
-        chosen = scores[:, choosing][np.isfinite(scores[:, choosing])]
+        calibration, held_out = np.array_split(order, 2)
+        chosen = scores[:, calibration][np.isfinite(scores[:, calibration])]
         level = min(1.0, math.ceil((len(chosen) + 1) * (1 - rate)) / len(chosen))
         threshold = float(np.quantile(chosen, level, method="higher"))
-        rates = np.nanmean(np.where(np.isnan(scores[:, judging]), np.nan, scores[:, judging] > threshold), axis=0)
+        rates = np.nanmean(np.where(np.isnan(scores[:, held_out]), np.nan, scores[:, held_out] > threshold), axis=0)
         resampled = rng.choice(rates, size=(2000, len(rates))).mean(-1)
         low, high = np.quantile(resampled, [0.025, 0.975])
-        return Alarm(threshold, memory, rate, float(rates.mean()), (float(low), float(high)))
+        return Alarm(threshold, decay, rate, float(rates.mean()), (float(low), float(high)))

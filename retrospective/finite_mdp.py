@@ -95,21 +95,21 @@ class FiniteMDP:
         with the discount in place of the reward. For discounts that depend on the state left alone this is the paper's
         D^-1 (I - P^T Gamma)^-1 P~^T D~ r.
         """
-        d, cumulant, memory = self._backward(policy)
-        return _solve(np.diag(d) - memory.T, cumulant, "I - P^T Gamma")
+        d, c, W = self._backward(policy)
+        return _solve(np.diag(d) - W.T, c, "I - P^T Gamma")
 
     def reverse_bellman(self, policy: ArrayLike, values: ArrayLike) -> Array:
         """The reverse Bellman operator: T y = D^-1 (c + W^T y)."""
-        d, cumulant, memory = self._backward(policy)
-        return (cumulant + memory.T @ np.asarray(values)) / d
+        d, c, W = self._backward(policy)
+        return (c + W.T @ np.asarray(values)) / d
 
     def reverse_fixed_point(self, policy: ArrayLike, features: ArrayLike) -> Array:
         """w = -A^-1 b, where Reverse TD with linear `features` X [S, F] converges: A = X^T (W^T - D) X, b = X^T c."""
         X = np.asarray(features, dtype=np.float64)
         if X.ndim != 2 or len(X) != self.num_states:
             raise MDPError(f"features must be [{self.num_states}, number of features], not {list(X.shape)}")
-        d, cumulant, memory = self._backward(policy)
-        return _solve(X.T @ (np.diag(d) - memory.T) @ X, X.T @ cumulant, "A = X^T (P^T Gamma - I) D X")
+        d, c, W = self._backward(policy)
+        return _solve(X.T @ (np.diag(d) - W.T) @ X, X.T @ c, "A = X^T (P^T Gamma - I) D X")
 
     def _backward(self, policy: ArrayLike) -> tuple[Array, Array, Array]:
         """d [S], c [S] and W [S, S] of `reverse_gvf`."""

@@ -30,6 +30,6 @@ def microdrone() -> FiniteMDP:
     return FiniteMDP(transition, reward, discount)
 
 
-def uniform_policy(clockwise: float) -> Array:
+def clockwise_policy(clockwise: float) -> Array:
     """The policy that goes clockwise with the same probability everywhere."""
     return np.tile([clockwise, 1 - clockwise], (NUM_PLACES, 1))

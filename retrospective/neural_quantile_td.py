@@ -15,7 +15,7 @@ from retrospective.finite_mdp import Array, Numbers
 from retrospective.quantile_td import quantile_huber_gradient
 
 
-class Replay:
+class ReplayBuffer:
     """The last `capacity` transitions of a stream, in memory that does not grow."""
 
     def __init__(self, capacity: int, state_size: int):
@@ -66,7 +66,7 @@ class NeuralQuantileTD:
             self.network = _perceptron((state_size, *hidden, num_quantiles))
         self._target = copy.deepcopy(self.network).requires_grad_(False)
         self._optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
-        self._replay = Replay(capacity, state_size)
+        self._replay = ReplayBuffer(capacity, state_size)
         self._batch_size = batch_size
         self._target_interval = target_interval
         self._kappa = kappa

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from agents.batch import Batch
-from agents.returns import lambda_return
+from agents.returns import lambda_returns
 from agents.tasks.question_task import QuestionTask
 
 
@@ -17,7 +17,7 @@ class GVF(QuestionTask):
         entered = cumulant[1:] * (1 - discount[1:]) if self._unit else cumulant[1:]
         inside = (batch.valid & ~batch.first[1:])[..., None]  # The state that the step enters is of the same episode.
         goes_on = torch.cat([batch.valid[1:], torch.zeros_like(batch.valid[:1])])[..., None]
-        returns = lambda_return(
+        returns = lambda_returns(
             entered * inside,
             discount[1:] * (batch.discount[..., None] * inside),
             answer[1:],

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
-from agents.returns import lambda_return
+from agents.returns import lambda_returns
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.errors import ConfigError
 from configs.train import TaskConfig
@@ -87,4 +87,4 @@ def q_targets(reward: Tensor, discount: Tensor, valid: Tensor, q: Tensor) -> Ten
     best = q.max(2).values
     goes_on = torch.cat([valid[1:], torch.zeros_like(valid[:1])])
     discount, trace = (x.to(reward.dtype)[(..., *[None] * (reward.dim() - 2))] for x in (discount, goes_on))
-    return lambda_return(reward, discount, best[1:], trace)
+    return lambda_returns(reward, discount, best[1:], trace)

@@ -54,7 +54,7 @@ class QuestionTask(AuxiliaryTask):
     def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cumulants and discounts, each [T + 1, B, d]."""
         if self._looks_ahead:
-            pixels = look_ahead(pixels, batch, self._depth)
+            pixels = future_observations(pixels, batch, self._depth)
         images = pixels.flatten(0, 1)
         if not self.questions.calibrated:
             self.questions.calibrate(images)
@@ -106,7 +106,7 @@ class QuestionTask(AuxiliaryTask):
         }
 
 
-def look_ahead(observations: Tensor, batch: Batch, depth: int) -> Tensor:
+def future_observations(observations: Tensor, batch: Batch, depth: int) -> Tensor:
     """For each observation the one that holds the `depth` frames after it, or as many as its episode and the unroll have."""
     time = len(observations)
     step = torch.arange(time, device=observations.device)[:, None].expand(time, observations.shape[1])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from agents.batch import Batch
-from agents.returns import reverse_lambda_return
+from agents.returns import reverse_lambda_returns
 from agents.tasks.question_task import QuestionTask
 
 
@@ -21,7 +21,7 @@ class ReverseGVF(QuestionTask):
         entered = cumulant[1:] * (1 - discount[:-1]) if self._unit else cumulant[1:]
         inside = ~batch.first[1:, :, None]  # The step enters a state of the same episode.
         has_past = ~batch.first[:-1, :, None]  # The state that the step leaves has something behind it.
-        returns = reverse_lambda_return(
+        returns = reverse_lambda_returns(
             entered * inside,
             discount[:-1] * (inside & has_past),
             answer[:-1],

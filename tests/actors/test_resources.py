@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from actors.resources import (
-    FEWEST_ENVS,
     MAX_LAG,
+    MIN_ENVS,
     Resources,
     acting_threads,
     available_cores,
@@ -45,7 +45,7 @@ def test_the_lag_is_bounded_on_every_machine(make_config, batch_size, in_flight)
             chosen = choose_resources(config, cores, gpu)
             assert min(chosen.num_actors, chosen.envs_per_actor) >= 1
             assert in_flight * chosen.num_actors * chosen.envs_per_actor / batch_size <= MAX_LAG
-            assert chosen.num_actors == 1 or chosen.envs_per_actor >= FEWEST_ENVS
+            assert chosen.num_actors == 1 or chosen.envs_per_actor >= MIN_ENVS
             assert chosen.num_actors <= max(1, cores - chosen.learner_threads)
 
 

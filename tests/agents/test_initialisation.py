@@ -10,7 +10,7 @@ from torch import nn
 
 from actors.rollout import RolloutWorker
 from agents.agent import Agent
-from agents.initialisation import RELU_GAIN, orthogonal, weights_loaded_later
+from agents.initialisation import RELU_GAIN, orthogonal, skip_initialisation
 from agents.threads import allowed_threads, one_thread
 from configs.evaluate import EvaluateConfig
 from envs.stream import EnvSpec
@@ -46,7 +46,7 @@ def test_the_factorisation_sees_one_thread(monkeypatch):
 def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
     monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
     before = torch.get_rng_state()
-    with weights_loaded_later():
+    with skip_initialisation():
         agent = Agent(SPEC, "shallow", core_size=8)
         buffer = torch.empty(1000).uniform_(2, 3)
     assert buffer.min() >= 2  # What is no parameter is not in a checkpoint, and is drawn.
@@ -54,7 +54,7 @@ def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
     torch.empty(1000).uniform_(2, 3)
     after = torch.get_rng_state()
     torch.set_rng_state(before)
-    with weights_loaded_later():
+    with skip_initialisation():
         Agent(SPEC, "shallow")
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(after, before)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from agents.returns import lambda_return, reverse_lambda_return, vtrace
+from agents.returns import lambda_returns, reverse_lambda_returns, vtrace
 
 
 def literal_vtrace(log_rho, reward, discount, value, bootstrap, rho_clip, c_clip, lambda_=1.0):
@@ -95,7 +95,7 @@ def test_lambda_return_by_hand():
     # G_1 = 2 + 1/2 * 4 = 4 (trace 0: the value alone)
     # G_0 = 1 + 1/2 (1/2 * 2 + 1/2 * 4) = 5/2
     column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
-    result = lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.5, 0.5), column(2.0, 4.0, 8.0), column(0.5, 0.0, 0.5))
+    result = lambda_returns(column(1.0, 2.0, 3.0), column(0.5, 0.5, 0.5), column(2.0, 4.0, 8.0), column(0.5, 0.0, 0.5))
     assert result[:, 0].tolist() == [2.5, 4.0, 7.0]
 
 
@@ -106,15 +106,15 @@ def test_reverse_lambda_return_by_hand():
     # after 2: 3 + 1 (1/2 * 2 + 1/2 * 3.125) = 5.5625
     column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
     half = column(0.5, 0.5, 0.5)
-    result = reverse_lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.25, 1.0), column(8.0, 4.0, 2.0), half)
+    result = reverse_lambda_returns(column(1.0, 2.0, 3.0), column(0.5, 0.25, 1.0), column(8.0, 4.0, 2.0), half)
     assert result[:, 0].tolist() == [5.0, 3.125, 5.5625]
 
 
 def test_the_reverse_return_is_the_forward_return_on_flipped_data():
     _, cumulant, discount, value, _ = random_streams(seed=5)
     trace = torch.full_like(value, 0.7)
-    reverse = reverse_lambda_return(cumulant, discount, value, trace)
-    forward = lambda_return(cumulant.flip(0), discount.flip(0), value.flip(0), trace)
+    reverse = reverse_lambda_returns(cumulant, discount, value, trace)
+    forward = lambda_returns(cumulant.flip(0), discount.flip(0), value.flip(0), trace)
     assert torch.equal(reverse, forward.flip(0))
     previous = value[0]
     for t in range(len(value)):  # And by its own definition, forwards in time.

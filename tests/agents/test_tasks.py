@@ -9,7 +9,7 @@ from agents.batch import Batch
 from agents.questions import QuestionNetwork
 from agents.tasks import TASKS, TaskInputs
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
-from agents.tasks.question_task import look_ahead, relative_error
+from agents.tasks.question_task import future_observations, relative_error
 from configs.train import META_LEARNED, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
@@ -210,8 +210,8 @@ def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda
 def test_looking_ahead_stays_within_the_episode_and_the_unroll():
     batch = five_steps(**LIFE)
     observations = torch.arange(6)[:, None]
-    assert look_ahead(observations, batch, depth=4)[:, 0].tolist() == [2, 2, 2, 5, 5, 5]
-    assert look_ahead(observations, batch, depth=1)[:, 0].tolist() == [1, 2, 2, 4, 5, 5]
+    assert future_observations(observations, batch, depth=4)[:, 0].tolist() == [2, 2, 2, 5, 5, 5]
+    assert future_observations(observations, batch, depth=1)[:, 0].tolist() == [1, 2, 2, 4, 5, 5]
 
 
 def random_pixels():

@@ -3,7 +3,7 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 
 from configs.errors import GameError
-from envs.atari import BOOT_AT_RANDOM, TWO_PLAYERS, AtariGames, atari_games, published_scores
+from envs.atari import START_DEPENDS_ON_RAM, TWO_PLAYER_GAMES, AtariGames, atari_games, published_scores
 from envs.frame_stack import FrameStack
 from envs.registry import check_game
 from envs.stream import EpisodeStream, episode_seed
@@ -136,13 +136,13 @@ def test_games_of_one_seed_begin_differently():
 
 
 def test_roms_for_two_players_alone_are_refused():
-    assert not set(atari_games()) & TWO_PLAYERS
+    assert not set(atari_games()) & TWO_PLAYER_GAMES
     with pytest.raises(GameError, match="joust needs two players"):
         check_game("joust")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", sorted(set(atari_games()) - BOOT_AT_RANDOM))
+@pytest.mark.parametrize("game", sorted(set(atari_games()) - START_DEPENDS_ON_RAM))
 def test_a_restarted_game_does_not_depend_on_what_was_played_before(game):
     def film(steps_before):
         games = AtariGames(game, "impala", 1)

@@ -11,9 +11,9 @@ import envs.grid_env
 from envs.grid_games import (
     AGENT,
     BOTH_LEFT,
+    CARRYING_AGENT,
     FIRST_OBJECT,
     GRIDS,
-    LADEN_AGENT,
     SECOND_LEFT,
     SECOND_OBJECT,
     WALL,
@@ -51,7 +51,7 @@ def test_fetching_both_objects_in_order():
     assert steps[0].reward[0] == pytest.approx(0.49)
     assert not steps[0].terminated[0]
     board = seen(steps[0], 4)
-    assert board[9, 1] == LADEN_AGENT
+    assert board[9, 1] == CARRYING_AGENT
     assert FIRST_OBJECT not in board
     assert board[1, 1] == SECOND_OBJECT
     way = [UP, RIGHT, *[UP] * 7, LEFT]  # The door is in column 2.
@@ -117,14 +117,14 @@ def test_the_puddle_by_hand():
 def test_value_iteration_finds_what_a_greedy_player_gets(name):
     grid = GRIDS[name]()
     values = grid.optimal_values()
-    policy = (grid.reward + np.where(grid.ends, 0.0, values[grid.next_state])).argmax(-1)
+    policy = (grid.reward + np.where(grid.terminal, 0.0, values[grid.next_state])).argmax(-1)
     scores = []
-    for start in grid.starts:
+    for start in grid.initial_states:
         state, score = int(start), 0.0
-        for _ in range(grid.limit):
+        for _ in range(grid.time_limit):
             action = policy[state]
             score += grid.reward[state, action]
-            if grid.ends[state, action]:
+            if grid.terminal[state, action]:
                 break
             state = grid.next_state[state, action]
         else:
@@ -145,7 +145,7 @@ def test_the_best_scores_by_hand():
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_pictures_tell_all_states_apart(name):
-    pictures = GRIDS[name]().pictures
+    pictures = GRIDS[name]().images
     assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrospective.finite_mdp import FiniteMDP, MDPError, density_ratio, importance_ratio, simulate
-from retrospective.microdrone import microdrone, uniform_policy
+from retrospective.microdrone import clockwise_policy, microdrone
 
 
 def random_mdp(seed, num_states=3, num_actions=2):
@@ -22,7 +22,7 @@ def streams_of(mdp, policy, streams, steps, seed):
 
 @pytest.mark.parametrize(("clockwise", "expected"), [(0.5, [4.5, 6.0, 4.5, 5.94]), (0.1, [3.5146, 2.6829, 1.3683, 4.356])])
 def test_the_microdrones_exact_values(clockwise, expected):
-    values = microdrone().reverse_gvf(uniform_policy(clockwise))
+    values = microdrone().reverse_gvf(clockwise_policy(clockwise))
     assert values == pytest.approx(expected, abs=5e-5)
 
 
@@ -86,7 +86,7 @@ def test_ratios():
     assert importance_ratio(mdp, target, behaviour) == pytest.approx(2 * target)
     tau = density_ratio(mdp, target, behaviour)
     assert tau @ mdp.stationary_distribution(behaviour) == pytest.approx(1)
-    assert density_ratio(microdrone(), uniform_policy(0.1), uniform_policy(0.5)) == pytest.approx(np.ones(4))
+    assert density_ratio(microdrone(), clockwise_policy(0.1), clockwise_policy(0.5)) == pytest.approx(np.ones(4))
 
 
 def changed(array, index, value):

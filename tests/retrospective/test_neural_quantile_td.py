@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from retrospective.neural_quantile_td import NeuralQuantileTD, Replay
+from retrospective.neural_quantile_td import NeuralQuantileTD, ReplayBuffer
 from retrospective.quantile_td import midpoints
 
 
@@ -35,7 +35,7 @@ def test_an_update_descends_the_loss_written_out():
 
 
 def test_replay_keeps_the_newest_and_which_end_is_which():
-    replay = Replay(capacity=4, state_size=1)
+    replay = ReplayBuffer(capacity=4, state_size=1)
     for t in range(7):
         replay.add(np.array([[t]]), np.array([[t + 1]]), np.array([[10 * t, 1.0, 0.5]]))
     assert len(replay) == 4
