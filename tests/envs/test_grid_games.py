@@ -1,13 +1,8 @@
-"""The small pixel games: hand-drawn episodes, exact optima, the Gymnasium API."""
+"""The small pixel games: hand-drawn episodes, exact optima."""
 
-import warnings
-
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-import envs.grid_env
 from envs.grid_games import (
     AGENT,
     BOTH_LEFT,
@@ -157,36 +152,3 @@ def test_a_game_is_a_function_of_its_seed_and_its_actions(name):
         return [first] + [stream.step(np.full(num_envs, t % 4)).frames[0] for t in range(150)]
 
     assert np.array_equal(frames(1), frames(3))
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_the_gymnasium_api(name):
-    env = gymnasium.make(envs.grid_env.IDS[name], render_mode="rgb_array")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_env(env.unwrapped)
-    image, _ = env.reset(seed=1)
-    assert env.observation_space.contains(image)
-    assert env.render().shape == (*image.shape[:2], 3)
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_vectorised_games_follow_the_single_one(name):
-    vector = gymnasium.make_vec(envs.grid_env.IDS[name], num_envs=3, vectorization_mode="vector_entry_point")
-    images, _ = vector.reset(seed=[1, 2, 3])
-    games = GridGames(GRIDS[name](), 3)
-    assert np.array_equal(images[..., 0], games.reset(np.ones(3, bool), np.array([1, 2, 3]))[:, 0])
-    ended = np.zeros(3, bool)
-    for t in range(120):
-        images, reward, terminated, truncated, _ = vector.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]))
-        raw = games.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]), ~ended)
-        if ended.any():
-            break
-        assert np.array_equal(images[..., 0], raw.frames[:, 0])
-        assert np.array_equal(reward, raw.reward)
-        ended = terminated | truncated
-        assert np.array_equal(ended, raw.terminated | raw.truncated)
-    assert ended.any()
-    for t in range(200):  # Ended games go on with new ones.
-        images, reward, *_ = vector.step(np.full(3, t % 4))
-        assert vector.observation_space.contains(images)
