@@ -1,4 +1,4 @@
-"""The auxiliary tasks by name."""
+"""The registry of auxiliary tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain agent: the task that asks for nothing."""
+"""The plain IMPALA agent, as the task whose loss is 0."""
 
 from __future__ import annotations
 
