@@ -1,6 +1,6 @@
-"""Small finite games seen as pixels: an agent moves between cells, and a picture shows where it is.
+"""Grid worlds observed as pixels: `collect_objects` and `puddleworld`.
 
-Everything that can happen is in tables, so that all games step at once by lookup and the best possible score is known exactly.
+Dynamics are tables over states and actions: N games step by table lookup, and value iteration gives the optimal score exactly.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from numpy.typing import NDArray
 from envs.stream import EnvSpec, Games, RawStep
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-"""Up, right, down, left: rows and columns."""
+"""Changes of row and column of the actions up, right, down, left."""
 AGENT, GOAL, FIRST_OBJECT, PUDDLE, CARRYING_AGENT, SECOND_OBJECT, WALL = 255, 200, 160, 120, 110, 90, 45
-"""Brightness in pictures."""
+"""Brightness in images."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A deterministic game. States are numbered; `images[s]` shows state s."""
+    """A deterministic MDP with S states and A actions, and an image of each state."""
 
     next_state: NDArray[np.int64]
     """[S, A]"""
     reward: NDArray[np.float64]
     """[S, A]"""
     terminal: NDArray[np.bool_]
-    """[S, A]: the move ends the game."""
+    """[S, A]: the action terminates the game."""
     images: NDArray[np.uint8]
     """[S, 1, H, W]"""
     initial_states: NDArray[np.int64]
-    """States in which a game begins, each with the same probability."""
+    """Initial states, uniformly distributed."""
     cells: NDArray[np.int64]
     """[S, 2]: row and column of the agent."""
     phases: NDArray[np.int64]
-    """[S]: what else is so, such as which objects are left."""
+    """[S]: the rest of the state, such as which objects are left."""
     time_limit: int
-    """Steps after which a game is cut off."""
+    """Steps after which a game is truncated."""
 
     def optimal_values(self) -> NDArray[np.float64]:
-        """The best undiscounted return from each state within the limit, by value iteration."""
+        """Optimal undiscounted return [S] within the time limit, by value iteration."""
         values = np.zeros(len(self.next_state))
         for _ in range(self.time_limit):
             values = (self.reward + np.where(self.terminal, 0.0, values[self.next_state])).max(-1)
@@ -49,11 +49,12 @@ class Grid:
 
     @property
     def optimal_score(self) -> float:
+        """Optimal value, averaged over the initial states."""
         return float(self.optimal_values()[self.initial_states].mean())
 
 
 class GridGames(Games):
-    """N games of one grid, stepped together."""
+    """N games of one grid world, stepped together."""
 
     def __init__(self, grid: Grid, num_envs: int):
         self.num_envs = num_envs
@@ -99,11 +100,11 @@ BOTH_LEFT, SECOND_LEFT = 0, 1
 
 @cache
 def collect_objects() -> Grid:
-    """Four rooms and two objects: `a` brings 0.5, then `b` as much again and the end; before `a`, `b` cannot be picked up.
+    """Four rooms with two objects, after Veeriah et al. 2019: `a` gives 0.5, then `b` gives 0.5 and terminates the game.
 
-    Every step costs 0.01. The agent starts anywhere, in half of the games with `a` in hand, and looks different while it has
-    it: how soon `b` is found should depend on what the agent sees in a picture, not on luck. The objects have their places
-    (after Veeriah et al. 2019).
+    Every step costs 0.01. `b` cannot be collected before `a`. The objects have fixed positions; the agent starts in a random
+    cell, in half of the games with `a` already collected, so that the way to `b` is learnt without finding `a` by chance. It
+    is drawn darker while it carries `a`: the image determines the state.
     """
     plan = np.array([list(row) for row in FOUR_ROOMS])
     free: list[tuple[int, int]] = [(row, column) for row, column in np.argwhere(plan != "#").tolist()]
@@ -138,20 +139,21 @@ def collect_objects() -> Grid:
 
 
 PUDDLE_SIDE = 10
-"""Moves of 0.1 in a unit square."""
+"""Cells along each side of the unit square."""
 PUDDLES = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
-"""Ends (x, y) of the line in the middle of each puddle,"""
+"""End points (x, y) of the centre line of each puddle."""
 PUDDLE_RADIUS = 0.1
-"""and how far it reaches from there."""
+"""Distance from the centre line to the edge of a puddle."""
 PUDDLE_STEP_COST, PUDDLE_DEPTH_COST = 0.02, 2.0
 
 
 @cache
 def puddleworld() -> Grid:
-    """The unit square with two puddles (Sutton 1996), on a grid.
+    """Puddle world (Sutton 1996) on a 10 x 10 grid.
 
-    A step costs 0.02, in a puddle twice the depth more: a quarter of Sutton's in proportion, at which agents learn to shun the
-    puddles before they find the goal, and then never find it. The goal is the corner at (1, 1); the agent starts anywhere else.
+    A step costs 0.02, plus twice the depth in a puddle. That is a quarter of Sutton's penalty relative to the step cost: with
+    his, agents learn to avoid the puddles before they find the goal, and then never find it. The goal is the corner at
+    (1, 1); the agent starts in any other cell.
     """
     side = PUDDLE_SIDE
     states = [(0, row, column) for row in range(side) for column in range(side)]
@@ -165,8 +167,8 @@ def puddleworld() -> Grid:
             next_state[s, a] = number[cell]
             reward[s, a] = -PUDDLE_STEP_COST - PUDDLE_DEPTH_COST * depth[cell]
             terminal[s, a] = goal[cell]
-    scenery = np.where(goal, GOAL, np.round(PUDDLE * depth / PUDDLE_RADIUS)).astype(np.uint8)
-    images = np.tile(scenery, (len(states), 1, 1))
+    background = np.where(goal, GOAL, np.round(PUDDLE * depth / PUDDLE_RADIUS)).astype(np.uint8)
+    images = np.tile(background, (len(states), 1, 1))
     for (row, column), s in number.items():
         images[s][row, column] = AGENT
     initial_states = [s for (row, column), s in number.items() if not goal[row, column]]
@@ -174,12 +176,12 @@ def puddleworld() -> Grid:
 
 
 def _point(row: int, column: int) -> tuple[float, float]:
-    """x and y in the unit square of a cell's centre; the first row is the top."""
+    """x and y of a cell's centre in the unit square; row 0 is the top."""
     return (column + 0.5) / PUDDLE_SIDE, 1 - (row + 0.5) / PUDDLE_SIDE
 
 
 def puddle_depth(x: float, y: float) -> float:
-    """How far inside the puddles the point is, summed over puddles; 0 on dry land."""
+    """Distance to the edge of each puddle that contains the point, summed over puddles; 0 outside."""
     total = 0.0
     for (x0, y0), (x1, y1) in PUDDLES:
         nearest = min(max(x, min(x0, x1)), max(x0, x1)), min(max(y, min(y0, y1)), max(y0, y1))
@@ -202,7 +204,7 @@ def _grid(
     scale: int,
     time_limit: int,
 ) -> Grid:
-    """`scale` enlarges each cell to that many pixels, since the torsos need some forty."""
+    """The grid with images enlarged by `scale`; torsos need images of about 40 x 40."""
     table = np.array(states)
     large = images.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
     return Grid(next_state, reward, terminal, large, np.array(initial_states), table[:, 1:], table[:, 0], time_limit)
