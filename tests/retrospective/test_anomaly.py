@@ -16,7 +16,7 @@ def test_anomaly_probability_by_hand():
     assert anomaly_probability(100.0, np.zeros(5)) == pytest.approx(1.0)
 
 
-def test_the_monitors_recursion_is_the_reverse_returns_definition():
+def test_the_monitors_recursion_equals_the_definition_of_the_reverse_return():
     rng = np.random.default_rng(0)
     rewards, discounts = rng.normal(size=(30, 2)), rng.choice([0.0, 0.5, 1.0], size=(30, 2))
     monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
@@ -34,7 +34,7 @@ def test_the_monitors_recursion_is_the_reverse_returns_definition():
     assert not reading.alarm.any()
 
 
-def test_one_bad_reading_is_flagged_until_the_past_is_forgotten():
+def test_an_invalid_reward_makes_a_stream_unknown_until_a_discount_of_zero():
     monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
     monitor.step(None, np.array([1.0, 1.0]), 1.0)
     bad = monitor.step(None, np.array([np.nan, 1.0]), 1.0)
@@ -53,11 +53,11 @@ def test_one_bad_reading_is_flagged_until_the_past_is_forgotten():
 
 
 @pytest.mark.parametrize(("rate", "decay"), [(0.05, 0.0), (0.01, 0.9)])
-def test_the_false_alarm_rate_is_what_was_asked_for(rate, decay):
+def test_the_false_alarm_rate_on_new_data_is_the_target_rate(rate, decay):
     rng = np.random.default_rng(0)
 
     def normal(streams):
-        """Probabilities that resemble their predecessors, as those of a real stream do."""
+        """Autocorrelated probabilities, as in a real stream."""
         level, history = rng.random(streams), []
         for _ in range(600):
             level = np.where(rng.random(streams) < 0.3, rng.random(streams), level)
@@ -78,7 +78,7 @@ def test_the_false_alarm_rate_is_what_was_asked_for(rate, decay):
     assert abs(per_stream.mean() - rate) < 4 * error + 2 * width
 
 
-def test_alarms_of_a_monitor_follow_the_threshold():
+def test_a_monitor_raises_its_alarm_above_the_threshold():
     alarm = Alarm(threshold=0.9, decay=0.0, target_rate=0.1, measured_rate=0.1, interval=(0.0, 0.2))
     monitor = AnomalyMonitor(lambda state: np.zeros(3), alarm=alarm)
     assert not monitor.step(None, 0.0, 0.0).alarm
@@ -93,7 +93,7 @@ def test_alarms_of_a_monitor_follow_the_threshold():
         ({"rate": 0.1, "decay": 1.0}, "decay must lie"),
     ],
 )
-def test_impossible_calibrations_are_refused(arguments, complaint):
+def test_invalid_arguments_of_calibrate_are_refused(arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
         Alarm.calibrate(np.random.default_rng(0).random((10, 8)), **arguments)
     with pytest.raises(ValueError, match="at least 4 streams"):
