@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class AuxiliaryTask(nn.Module, ABC):
     A task may own a question network, `questions`, with parameters phi. The task's loss has no gradient with respect to phi.
     """
 
-    learns_questions = False
+    learns_questions: ClassVar[bool] = False
     """Whether phi follows the meta-gradient; otherwise phi keeps its initial value."""
 
     def __init__(self, weight: float):

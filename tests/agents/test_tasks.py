@@ -9,8 +9,8 @@ from agents.batch import Batch
 from agents.questions import QuestionNetwork
 from agents.tasks import TASKS, TaskInputs
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
-from agents.tasks.question_task import future_observations, relative_error
-from configs.train import META_LEARNED, TaskConfig, TaskName
+from agents.tasks.question_task import QuestionTask, future_observations, relative_error
+from configs.train import META_LEARNED, QUESTION_TASKS, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
 
@@ -21,9 +21,10 @@ def build(name, **options):
     return TASKS[name].build(TaskConfig(num_questions=3, **options), SPEC, num_features=8)
 
 
-def test_the_config_knows_the_tasks_and_which_of_them_are_meta_learned():
+def test_the_lists_of_tasks_in_the_config_agree_with_the_classes():
     assert set(get_args(TaskName)) == set(TASKS)
     assert {name for name, task in TASKS.items() if task.learns_questions} == set(META_LEARNED)
+    assert {name for name, task in TASKS.items() if issubclass(task, QuestionTask)} == set(QUESTION_TASKS)
 
 
 def five_steps(first, discount, valid):
