@@ -1,4 +1,4 @@
-"""Ray, local or shared: how it is started, joined, left, and asked what went wrong."""
+"""Starting, joining and leaving Ray, local or on a cluster, and reading its errors."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from configs.installation import ROOT, in_checkout, installed_packages
 
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
-"""Object store: trajectories under way and a few versions of the weights take a fraction of it."""
-HELPERS = ("/monitor.py", "/log_monitor.py", "/dashboard.py")
+"""Size of the object store; trajectories in flight and a few versions of the weights take a fraction of it."""
+RAY_MONITORS = ("/monitor.py", "/log_monitor.py", "/dashboard.py")
 
 _guardian: Guardian | None = None
-"""Of the local Ray that this process has started, if it has."""
+"""Guardian of the local Ray that this process has started; None if it has started none."""
 
 
 def start_ray(address: str, num_cpus: int) -> None:
-    """Joins the cluster at `address`, or starts a local one that only this machine can reach and that ends with us."""
+    """Join the cluster at `address`, or start a local Ray on 127.0.0.1 that ends with this process."""
     stop_ray()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray runs workers at niceness 15, where any other load on the machine starves them.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    with _keeping_sigterm():
+    with _sigterm_handler_restored():
         _start(address, num_cpus)
 
 
@@ -44,7 +44,7 @@ def _start(address: str, num_cpus: int) -> None:
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         _check_reachable(address)
-        code = shipped_code()
+        code = code_runtime_env()
         try:
             ray.init(address, runtime_env=code, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -52,11 +52,11 @@ def _start(address: str, num_cpus: int) -> None:
         return
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    # The server would remember 100,000 calls of actors for a dashboard that is off: its memory would grow for hours.
+    # The server records 100,000 actor calls for the dashboard, which is off: its memory would grow for hours.
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     global _guardian
     _guardian = Guardian()
-    with _loopback_only(), _deaf_to_sigterm():
+    with _loopback_only(), _sigterm_blocked():
         ray.init(
             "local",
             num_cpus=num_cpus,
@@ -68,59 +68,59 @@ def _start(address: str, num_cpus: int) -> None:
         )
 
 
-def shipped_code() -> dict[str, Any]:
-    """Ray's `runtime_env` that brings Hindcast's code, and nothing installed beside it, to the workers of a cluster."""
+def code_runtime_env() -> dict[str, Any]:
+    """Ray's `runtime_env` that ships Hindcast's own code to the workers of a cluster, without its dependencies."""
     if in_checkout():
         return {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
     packages = installed_packages()
     if not packages:
         raise PoolError(
-            "cannot join a cluster: Hindcast is neither in a checkout nor installed with pip, so it is not known what to send"
+            "cannot join a cluster: the code to send is not found; run from a checkout or install Hindcast with pip"
         )
     return {"py_modules": [str(package) for package in packages]}
 
 
 def stop_ray() -> None:
-    """Leaves a cluster; ends a local Ray with all its processes and files."""
+    """Leave a cluster, or end a local Ray with all its processes and files."""
     global _guardian
     if _guardian is not None:
-        _kill_helpers()
+        _kill_monitors()
     ray.shutdown()
     if _guardian is not None:
-        _guardian.dismiss()
+        _guardian.close()
         _guardian = None
 
 
-def _kill_helpers() -> None:
-    """Kills those of Ray's processes that have nothing to finish.
+def _kill_monitors() -> None:
+    """Kill Ray's monitor processes, which have nothing to save.
 
-    Ray asks each to leave, one after the other, and waits a second for it; deaf to SIGTERM, they would cost all those seconds.
+    `ray.shutdown` sends each a SIGTERM, which they do not receive, and waits a second for it.
     """
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            if any(argument.endswith(HELPERS) for argument in child.cmdline()):
+            if any(argument.endswith(RAY_MONITORS) for argument in child.cmdline()):
                 child.kill()
 
 
-def cause_of(error: Exception) -> str:
-    """The line of a Ray error that says what happened."""
+def error_cause(error: Exception) -> str:
+    """The cause of a Ray error, in one line."""
     if isinstance(error, RayTaskError):
         return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
     return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
-def kind_of(error: Exception) -> str:
-    """What failures of the same cause have in common: the type of what the code raised, or how Ray lost its process."""
+def error_kind(error: Exception) -> str:
+    """Kind of a Ray error: the type of the exception raised by the remote code, or else that of Ray's own exception."""
     return type(error.cause if isinstance(error, RayTaskError) else error).__name__
 
 
 @contextmanager
 def _loopback_only() -> Iterator[None]:
-    """Has Ray take 127.0.0.1 for its address, and so listen there alone.
+    """Context in which Ray starts on 127.0.0.1 and listens there only.
 
-    Asked for by its parameter, this address is replaced by one that other machines reach, except where Ray supports no
-    clusters: so for the length of a local start it supports none.
+    Ray replaces a loopback address given as a parameter by a public one, unless clusters are disabled. So they are disabled
+    during a local start.
     """
     supported = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -131,10 +131,10 @@ def _loopback_only() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_sigterm() -> Iterator[None]:
-    """Processes started meanwhile do not hear SIGTERM.
+def _sigterm_blocked() -> Iterator[None]:
+    """Context in which started processes inherit a blocked SIGTERM.
 
-    Systems that pre-empt a job send it to all its processes. Ray's must stay until the learner has saved and ends them.
+    Schedulers that pre-empt a job send SIGTERM to all its processes. Ray's must live until the learner has saved a checkpoint.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -144,8 +144,8 @@ def _deaf_to_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _keeping_sigterm() -> Iterator[None]:
-    """Puts back the process's own SIGTERM handler, which Ray replaces by one that exits at once."""
+def _sigterm_handler_restored() -> Iterator[None]:
+    """Context that restores the SIGTERM handler, which Ray replaces by one that exits at once."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -155,7 +155,7 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises PoolError where nothing listens: Ray itself would go on trying for more than ten minutes."""
+    """Raise PoolError if nothing listens at `address`; Ray itself would retry for more than ten minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return

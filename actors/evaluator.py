@@ -1,4 +1,4 @@
-"""Whole games played with fixed weights, for a score that can be compared."""
+"""Evaluation with fixed weights on whole games, and videos."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_VIDEO_STEPS = 5 * 60 * VIDEO_FPS
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Raw, unclipped scores of whole games; actions are sampled from the policy, or its most probable ones if `greedy`."""
+    """Unclipped scores and lengths of whole games; actions are sampled from the policy, or its argmax if `greedy`."""
 
     game: str
     protocol: str
@@ -37,6 +37,7 @@ class Evaluation:
     greedy: bool = False
 
     def summary(self) -> dict[str, Any]:
+        """Statistics and scores, as result.json holds them."""
         n = len(self.scores)
         mean = statistics.fmean(self.scores)
         reference = published_scores().get(self.game)
@@ -56,7 +57,7 @@ class Evaluation:
 
 
 class Player:
-    """An agent at N games."""
+    """An agent that acts in N games, with its frame stacks and recurrent state."""
 
     def __init__(self, agent: Agent, stream: EpisodeStream, seed: int, greedy: bool = False):
         self._agent = agent
@@ -70,7 +71,7 @@ class Player:
 
     @torch.inference_mode()
     def step(self) -> tuple[np.ndarray, StreamStep]:
-        """Plays one action everywhere; returns the actions and what followed."""
+        """Act once in every game; return the actions [N] and the resulting step."""
         observations, first = torch.from_numpy(self._stack.array), torch.from_numpy(self._first)
         logits, self._state = self._agent.act(observations, first, self._state)
         actions = logits.argmax(dim=1).numpy() if self._greedy else sample_actions(logits.numpy(), self._rng)
@@ -90,9 +91,9 @@ def evaluate(
     on_step: Callable[[int, int], None] = lambda done, steps: None,
     greedy: bool = False,
 ) -> Evaluation:
-    """Plays `episodes` whole games; tells `on_step` how many are done, and in how many steps of all environments.
+    """Play `episodes` whole games; `on_step` is called after every step with the games finished and the environment steps.
 
-    Each environment is given its number of games beforehand: taking whichever games end first would favour short ones.
+    Each environment plays a fixed number of games: taking whichever games end first would favour short ones.
     """
     num_envs = min(episodes, MAX_ENVS)
     quota = np.array([episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)])
@@ -121,62 +122,64 @@ def record_video(
     protocol: str,
     seed: int,
     path: Path,
-    on_picture: Callable[[], None] = lambda: None,
+    on_frame: Callable[[], None] = lambda: None,
     greedy: bool = False,
 ) -> float:
-    """Films one game and returns its score so far (long games are cut after five minutes); calls `on_picture` all the time.
+    """Write a video of one game, of at most five minutes, and return the score up to its end.
 
-    The film has its name only once it is whole. Raises OSError where that fails.
+    `on_frame` is called for every frame. The file appears at `path` only when it is complete. Raises OSError if it cannot
+    be written.
     """
-    film, score = film_game(agent, game, protocol, seed, on_picture, greedy)
+    frames, score = record_frames(agent, game, protocol, seed, on_frame, greedy)
     path.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as directory:  # ffmpeg would write through a planted link.
+    # In a new directory, since ffmpeg would follow a symbolic link at `path`.
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as directory:
         unfinished = Path(directory) / path.name
-        _encode(film, unfinished, on_picture)
+        _encode(frames, unfinished, on_frame)
         unfinished.replace(path)
     return score
 
 
-def _encode(film: list[np.ndarray], path: Path, on_picture: Callable[[], None]) -> None:
-    zoom = max(1, VIDEO_HEIGHT // film[0].shape[0])
+def _encode(frames: list[np.ndarray], path: Path, on_frame: Callable[[], None]) -> None:
+    zoom = max(1, VIDEO_HEIGHT // frames[0].shape[0])
     try:
         writer = imageio.get_writer(path, fps=VIDEO_FPS, macro_block_size=2, ffmpeg_log_level="quiet")
         with writer:
-            for picture in film:
-                on_picture()
-                writer.append_data(picture.repeat(zoom, 0).repeat(zoom, 1))
-        # Whether ffmpeg succeeded at the end is told to nobody; but it writes last what a reader looks for first.
+            for frame in frames:
+                on_frame()
+                writer.append_data(frame.repeat(zoom, 0).repeat(zoom, 1))
+        # The writer does not report whether ffmpeg succeeded. The index is written last, and the reader needs it.
         imageio.get_reader(path).close()
     except OSError:
         raise OSError("ffmpeg could not write it; the disk may be full") from None
 
 
-def film_game(
+def record_frames(
     agent: Agent,
     game: str,
     protocol: str,
     seed: int,
-    on_picture: Callable[[], None] = lambda: None,
+    on_frame: Callable[[], None] = lambda: None,
     greedy: bool = False,
 ) -> tuple[list[np.ndarray], float]:
-    """Pictures [H, W, 3] of one game, in colour and full size where it has them, and the score so far.
+    """Frames [H, W, 3] of one game, for Atari at full size and in colour, and the score up to the last frame.
 
-    The agent plays on the frames it was trained on; a twin of the game, given the same seed and actions, is filmed.
+    The agent acts on the frames it was trained on; the frames returned come from a second game with the same seed and actions.
     """
     stream = EpisodeStream(make_games(game, protocol, num_envs=1), seed)
-    twin = make_games(game, protocol, num_envs=1, for_video=True)
+    video_games = make_games(game, protocol, num_envs=1, for_video=True)
     player = Player(agent, stream, seed, greedy)
     everywhere = np.ones(1, dtype=bool)
-    film = [twin.reset(everywhere, np.array([episode_seed(seed, env=0, number=0)]))[0]]
+    frames = [video_games.reset(everywhere, np.array([episode_seed(seed, env=0, number=0)]))[0]]
     score = 0.0
     for _ in range(MAX_VIDEO_STEPS):
         actions, step = player.step()
-        film.append(twin.step(actions, everywhere).frames[0])
-        on_picture()
+        frames.append(video_games.step(actions, everywhere).frames[0])
+        on_frame()
         score += float(step.reward[0])
         if step.episodes:
             break
     stream.close()
-    twin.close()
-    pictures = [frame.transpose(1, 2, 0) for frame in film]
-    return [picture.repeat(3, 2) if picture.shape[2] == 1 else picture for picture in pictures], score
+    video_games.close()
+    images = [frame.transpose(1, 2, 0) for frame in frames]
+    return [image.repeat(3, 2) if image.shape[2] == 1 else image for image in images], score

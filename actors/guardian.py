@@ -1,10 +1,10 @@
-"""Ends what a local Ray leaves behind, whatever the way out of the process that started it.
+"""A process that removes the processes and files of a local Ray when its owner exits, for whatever reason.
 
-Ray's servers are killed with the process that started them, but its agents outlive them for a while, a suspended worker for
-ever, and the files of the session always. The guardian is a process of its own that waits for its standard input to end,
-which the kernel sees to when the owner is gone. It then kills every process but the owner that writes to a file in the
-session's directory, where each of Ray's processes has its log and nobody else has anything, and removes the directory. So
-it needs no list of processes to be right, and the Ray of another run or another user is never touched.
+When the owner dies, Ray's servers die with it, but its agents live on for a while, a suspended worker for ever, and the files
+of the session remain. The guardian waits for the end of its standard input, which the kernel closes when the owner is gone. It
+then kills every process except the owner that writes to a file in the session's directory, and removes the directory. Each of
+Ray's processes has its log there and no other process writes there, so no list of processes is needed and the Ray of another
+run or user is never touched.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from pathlib import Path
 import psutil
 
 LONGEST_PARENT = 24
-"""Characters before the directory's own name: Ray's sockets lie deep in it, and their paths must stay below 108."""
-FAREWELL_SECONDS = 10.0
+"""Longest path of the parent directory: the paths of Ray's sockets below it must stay under 108 characters."""
+SHUTDOWN_SECONDS = 10.0
 
 
 class Guardian:
-    """Gives a local Ray its directory, and clears it when dismissed or when this process dies."""
+    """Creates the directory of a local Ray; cleans up after `close` or when this process dies."""
 
     def __init__(self) -> None:
         parent = tempfile.gettempdir()
         self.directory = Path(tempfile.mkdtemp(prefix="hindcast-", dir=parent if len(parent) <= LONGEST_PARENT else "/tmp"))
         command = [sys.executable, "-P", __file__, str(self.directory), str(os.getpid())]
-        # A session of its own: Ctrl-C at the terminal is for the owner.
+        # In a session of its own, so that Ctrl-C reaches the owner only.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
+        """Clean up now, and wait for it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(FAREWELL_SECONDS)
+            self._process.wait(SHUTDOWN_SECONDS)
 
 
 def clear(directory: Path, owner: int) -> None:
-    """Kills what still writes below `directory`, except to the logs of the process `owner`, then removes it."""
-    deadline = time.monotonic() + FAREWELL_SECONDS
+    """Kill the processes that write below `directory`, other than to the logs of process `owner`, then remove it."""
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
     while (writers := _writers(directory, owner)) and time.monotonic() < deadline:
         for process in writers:
             with contextlib.suppress(psutil.Error):
@@ -57,6 +58,7 @@ def clear(directory: Path, owner: int) -> None:
 
 
 def _writers(directory: Path, owner: int) -> list[psutil.Process]:
+    """Processes with a file open for writing below `directory`, other than a log of process `owner`."""
     inside, owners = f"{directory}/", f"_{owner}.log"
     found = []
     for process in psutil.process_iter():

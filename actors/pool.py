@@ -1,4 +1,4 @@
-"""What a learner expects of its actors."""
+"""The interface between the learner and a pool of actors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from envs.stream import EnvSpec, Episode
 
 @dataclass
 class PoolReport:
-    """What happened since the last report, for the metrics."""
+    """Episodes and times since the last report, for the metrics."""
 
     episodes: list[Episode] = field(default_factory=list)
     env_seconds: float = 0.0
     inference_seconds: float = 0.0
     rollout_seconds: float = 0.0
-    """Spent in rollouts by all actors together."""
+    """Time in rollouts, summed over actors."""
     wait_seconds: float = 0.0
-    """Spent by the learner, waiting for trajectories."""
+    """Time for which the learner waited for trajectories."""
     collate_seconds: float = 0.0
 
     def add(self, trajectory: Trajectory) -> None:
@@ -41,22 +41,26 @@ class PoolHealth:
 
 
 class ActorPool(Protocol):
-    """A source of batches. Serial and Ray pools differ in where the games are played, in nothing else."""
+    """A source of batches; the serial pool plays in process, the Ray pool in processes of their own."""
 
     spec: EnvSpec
 
-    def next_batch(self) -> Batch: ...
-
-    def publish(self, weights: Tensor, version: int) -> None:
-        """Makes `weights` those of every rollout that starts from now on."""
+    def next_batch(self) -> Batch:
+        """The next batch [T, B], in the order in which trajectories were completed."""
         ...
 
-    def report(self) -> PoolReport: ...
+    def publish(self, weights: Tensor, version: int) -> None:
+        """Use `weights` for every rollout that starts from now on."""
+        ...
+
+    def report(self) -> PoolReport:
+        """The report since the last call."""
+        ...
 
     def health(self) -> PoolHealth: ...
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and plain values that a checkpoint must hold for the pool to continue."""
+        """Tensors and plain values for a checkpoint."""
         ...
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...

@@ -1,12 +1,11 @@
-"""How many actors, games and threads suit the machine.
+"""The number of actors, environments and threads for a machine.
 
-Each of `in_flight * actors` rollout calls under way brings a trajectory of every game of its actor, and an update uses up
-`batch_size` of those, so the weights that acted are about
+Each of the `in_flight * actors` rollout calls in flight returns one trajectory per environment, and an update consumes
+`batch_size` of them. So the policy lag, in updates, is about
 
-    lag = in_flight * actors * games per actor / batch_size
+    lag = in_flight * actors * environments per actor / batch_size
 
-updates old when the learner gets to see what they did. More cores must not mean older data: with many of them, actors get
-fewer games, and then there are fewer actors than cores.
+The lag is bounded: with many cores actors get fewer environments, and beyond that there are fewer actors than cores.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from agents.threads import allowed_threads
 from configs.train import TrainConfig
 
 LEARNER_SHARE = 0.45
-"""Part of the cores that the learner's arithmetic takes when emulation and inference take the rest (nature torso, CPU)."""
+"""Share of the cores for the learner; emulation and inference take the rest (measured with the nature torso on CPU)."""
 MAX_LEARNER_THREADS = 16
-MIN_ENVS, MAX_ENVS = 16, 32
-"""Fewer games waste inference on small matrices; more make trajectories that go stale before they are used."""
-FEWEST_ENVS = 4
-"""With fewer still, to keep the lag down, an actor would mostly wait for its own overhead."""
+PREFERRED_MIN_ENVS, MAX_ENVS = 16, 32
+"""Environments per actor: fewer make inference inefficient, more increase the policy lag."""
+MIN_ENVS = 4
+"""Least environments per actor to keep the lag down; below it overhead dominates."""
 MAX_LAG = 8
-"""Updates; twice what two cores have with the default batch."""
+"""Updates; twice the lag of two cores with the default batch."""
 OBSERVATIONS_PER_THREAD = 8
-"""With fewer of them for each, two threads take as long as one to act."""
+"""With fewer observations per thread, two threads are no faster than one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Resources:
 
 
 def available_cores(cgroup_cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores this process may use: its affinity, further limited by a container's quota."""
+    """Cores that this process may use: its affinity, limited by the quota of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = cgroup_cpu_max.read_text().split()
@@ -49,33 +48,32 @@ def available_cores(cgroup_cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> in
 
 
 def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
-    """Fills in what the config leaves to us.
+    """Actors, environments per actor and learner threads; values set in the config are kept.
 
-    Learner and actors share the cores without overlap. One actor more would use the moments in which the learner waits, but
-    the three then push each other out of the caches, which costs more than it brings. What is chosen here keeps the lag
-    within MAX_LAG.
+    Learner and actors share the cores without overlap. One more actor would use the time in which the learner waits, but costs
+    more in cache misses than it gains. Values chosen here keep the lag within MAX_LAG.
     """
     share = 1 if gpu else min(MAX_LEARNER_THREADS, max(1, round(LEARNER_SHARE * cores)))
     threads = allowed_threads(config.learner.learner_threads or share)
     batch_size = config.learner.batch_size
     most_games = MAX_LAG * batch_size // config.actors.in_flight
-    most_actors = most_games // (config.actors.envs_per_actor or FEWEST_ENVS)
+    most_actors = most_games // (config.actors.envs_per_actor or MIN_ENVS)
     actors = config.actors.num_actors or max(1, min(cores - threads, most_actors))
-    envs = min(MAX_ENVS, max(MIN_ENVS, batch_size // actors))
+    envs = min(MAX_ENVS, max(PREFERRED_MIN_ENVS, batch_size // actors))
     envs = config.actors.envs_per_actor or max(1, min(envs, most_games // actors))
     return Resources(actors, envs, threads)
 
 
 def acting_threads(num_envs: int, cores: int) -> int:
-    """Torch threads that help to act in so many games at once."""
+    """Torch threads that speed up inference for `num_envs` observations at once."""
     return max(1, min(cores, num_envs // OBSERVATIONS_PER_THREAD))
 
 
 def cores_to_pin(resources: Resources) -> list[int]:
-    """A core for each actor, or none where learner and actors do not just fill the cores that this process may use.
+    """One core per actor if learner and actors exactly fill the cores of this process, else an empty list.
 
-    An actor's emulator runs in a thread of its own that wakes with every step, often on the learner's core: the two then swap
-    cores all the time, and caches with them. But who keeps to a core cannot step aside for others.
+    The thread of an actor's emulator wakes at every step, often on the learner's core; without pinning the two keep swapping
+    cores and caches. A pinned actor cannot make way for other processes, so a partly used machine is left alone.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     filled = resources.num_actors + resources.learner_threads == len(cores)

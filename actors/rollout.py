@@ -12,7 +12,7 @@ from torch import Tensor
 
 from actors.trajectory import RolloutCost, Trajectory
 from agents.agent import Agent, load_flat_weights
-from agents.initialisation import weights_loaded_later
+from agents.initialisation import skip_initialisation
 from configs.train import TrainConfig
 from envs.fields import FIELDS
 from envs.frame_stack import FrameStack
@@ -32,7 +32,7 @@ class RolloutWorker:
         self._unroll = config.learner.unroll
         self._stream = EpisodeStream(make_games(config.env.game, config.env.protocol, num_envs), seed)
         self.spec = self._stream.spec
-        with weights_loaded_later():
+        with skip_initialisation():
             self._agent = Agent(self.spec, config.agent.torso, config.agent.lstm_size)
         self._stack = FrameStack(self.spec, num_envs)
         self._rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The pool without processes: plays in the caller, reproducible bit for bit."""
+"""The actor pool in process: deterministic, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from configs.train import TrainConfig
 
 
 class SerialPool:
-    """As many games as the batch has columns; each batch is played with the weights just published."""
+    """One rollout worker with `batch_size` environments; every batch is collected with the newest weights (lag 0)."""
 
     def __init__(self, config: TrainConfig):
         self._worker = RolloutWorker(config, config.learner.batch_size, config.run.seed)

@@ -1,4 +1,4 @@
-"""The network that acts: torso, optional LSTM core, policy and value heads."""
+"""The actor-critic network: torso, optional LSTM core, policy and value heads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from envs.stream import EnvSpec
 
 
 class Unroll(NamedTuple):
-    """The network's outputs over a batch; leading axes [T + 1, B]."""
+    """Outputs of the network on a batch of unrolls; leading axes [T + 1, B]."""
 
     observations: Tensor
     """[T + 1, B, S * C, H, W] uint8"""
     pixels: Tensor
-    """The same as `Agent.see` shows them: what torsos work on."""
+    """[T + 1, B, S * C, H, W] float, the observations after `Agent.preprocess`: the input of every torso."""
     features: Tensor
-    """[T + 1, B, F], of the torso: what the auxiliary heads see."""
+    """[T + 1, B, F], the output of the torso and the input of the auxiliary heads."""
     logits: Tensor
     """[T + 1, B, A]"""
     value: Tensor
@@ -29,10 +29,10 @@ class Unroll(NamedTuple):
 
 
 class Agent(nn.Module):
-    """Torso and heads; with `lstm_size` an LSTM stands between them."""
+    """Torso, policy and value heads, with an LSTM between them if `lstm_size` > 0."""
 
     background: Tensor
-    """[C, H, W], the mean frame of the first batch; 0 before."""
+    """[C, H, W], the mean frame of the first batch; 0 before the first update."""
 
     def __init__(self, spec: EnvSpec, torso: str, lstm_size: int = 0):
         super().__init__()
@@ -50,32 +50,33 @@ class Agent(nn.Module):
             orthogonal(self.core, 1.0)
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """[B, R]: the LSTM's hidden and cell state side by side, R = 0 without one."""
+        """Zero recurrent state [B, R]: the LSTM's hidden and cell state, concatenated; R = 0 without an LSTM."""
         return torch.zeros(batch_size, 2 * self.lstm_size)
 
     def learn_background(self, frames: Tensor) -> None:
-        """Takes what `frames` [T, B, C, H, W] have in common for what every frame has."""
+        """Set `background` to the mean of `frames` [T, B, C, H, W]."""
         self.background.copy_(frames.to(self.background.dtype).mean((0, 1)))
 
-    def see(self, observations: Tensor) -> Tensor:
-        """Bytes [..., S * C, H, W] minus the background, and minus the mean brightness of what that leaves.
+    def preprocess(self, observations: Tensor) -> Tensor:
+        """Subtract the mean frame of the first batch, then each image's mean brightness: [..., S * C, H, W], uint8 -> float.
 
-        A game's images are mostly the same. What never changes tells states not apart, but it makes up most of what a network
-        computes: each step of the optimiser then moves all its responses together, filters die by the dozen, and the few
-        pixels of a ball are learnt last. Every eighth row and column tells the mean brightness well enough.
+        Most pixels of a game are the same in every state. Left in, they dominate the activations: each update shifts all
+        responses of a filter together, many filters die, and a ball of a few pixels is learnt last. The mean brightness is
+        estimated from every eighth row and column.
         """
         channels_last = self.background.repeat(self._stack, 1, 1).movedim(0, -1).contiguous().movedim(-1, 0)
         pixels = observations.to(self.background.dtype).sub_(channels_last)
         return pixels.sub_(pixels[..., ::8, ::8].mean((-3, -2, -1), keepdim=True))
 
     def act(self, observations: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [N, A] and the next state [N, R] for observations [N, S * C, H, W]; `first` [N] clears the state."""
-        features, state = self._recur(self.torso(self.see(observations)), first, state)
+        """Logits [N, A] and next recurrent state [N, R] for observations [N, S * C, H, W]; `first` [N] resets the state."""
+        features, state = self._recur(self.torso(self.preprocess(observations)), first, state)
         return self.policy(features), state
 
     def unroll(self, batch: Batch) -> Unroll:
+        """Outputs for all T + 1 observations of each unroll, starting from the recurrent state of the actor."""
         observations = batch.observations()
-        pixels = self.see(observations)
+        pixels = self.preprocess(observations)
         features = self.torso(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.core is None:
             core_features = features
@@ -96,16 +97,16 @@ class Agent(nn.Module):
 
 
 def flat_weights(module: nn.Module) -> Tensor:
-    """A copy of all parameters and buffers in one vector: one object to publish, whatever the network."""
+    """Copy of all parameters and buffers as one vector on the CPU, in the order of the state dict."""
     return torch.cat([value.reshape(-1) for value in module.state_dict().values()]).cpu()
 
 
 def load_flat_weights(module: nn.Module, flat: Tensor) -> None:
-    """Writes a vector made by `flat_weights` back into a module of the same architecture."""
+    """Copy a vector from `flat_weights` into a module of the same architecture."""
     offset = 0
     for value in module.state_dict().values():
         size = value.numel()
         value.copy_(flat[offset : offset + size].view(value.shape))
         offset += size
     if offset != flat.numel():
-        raise ValueError(f"{flat.numel()} weights were given to a network of {offset}")
+        raise ValueError(f"{flat.numel()} weights were given to a network of {offset}; the architectures must be the same")

@@ -1,4 +1,4 @@
-"""First weights of networks, and networks that need none because theirs are about to be loaded."""
+"""Orthogonal initialisation, and a way to skip it where weights are about to be loaded."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from agents.threads import one_thread
 
 RELU_GAIN = math.sqrt(2)
 HEAD_GAIN = 0.01
-"""Small, so that the first policy is nearly uniform and the first values are nearly 0: wild ones give gradients in the
-hundreds that can kill the torso's units before anything is learnt."""
+"""Small, so that the initial policy is nearly uniform and the initial values are nearly 0. Large initial outputs give gradients
+in the hundreds, which can kill units of the torso."""
 
 _FILLS = ("uniform_", "normal_", "kaiming_uniform_", "kaiming_normal_")
-_loaded_later = False
+_skipped = False
 
 
 def orthogonal(layer: nn.Module, gain: float) -> None:
-    """Orthogonal weights and zero biases.
+    """Initialise `layer` in place: orthogonal weights with `gain`, zero biases.
 
-    With PyTorch's own initialisation the features hardly differ between states, and Pong is not learnt at all.
+    With PyTorch's default the features hardly differ between states, and Pong is not learnt at all.
     """
-    if _loaded_later:
+    if _skipped:
         return
     for name, parameter in layer.named_parameters(recurse=False):
         if "bias" in name:
             nn.init.zeros_(parameter)
         else:
-            with one_thread():  # A QR decomposition.
+            with one_thread():  # The QR decomposition is slower with more.
                 nn.init.orthogonal_(parameter, gain)
 
 
-class _NoDraws(TorchFunctionMode):
-    """Skips the random fills of parameters with which PyTorch's layers begin."""
+class _SkipRandomFills(TorchFunctionMode):
+    """Skips the random initialisation of parameters in the constructors of PyTorch's layers."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -49,12 +49,12 @@ class _NoDraws(TorchFunctionMode):
 
 
 @contextmanager
-def weights_loaded_later() -> Iterator[None]:
-    """Networks built inside have arbitrary weights, in no time, without a draw from torch's generator."""
-    global _loaded_later
-    before, _loaded_later = _loaded_later, True
+def skip_initialisation() -> Iterator[None]:
+    """Context in which networks are built with uninitialised weights, without a draw from torch's generator."""
+    global _skipped
+    before, _skipped = _skipped, True
     try:
-        with _NoDraws():
+        with _SkipRandomFills():
             yield
     finally:
-        _loaded_later = before
+        _skipped = before

@@ -1,10 +1,9 @@
-"""Convolution and rectifier whose second derivatives are as fast as their first.
+"""Convolution and ReLU with fast second derivatives, for the meta-gradient.
 
-PyTorch differentiates a convolution's gradient by convolutions with batch and channels exchanged, for which no fast kernel
-exists. But the convolution, its input gradient and its weight gradient are the three faces of one trilinear form, so that the
-derivative of each is the other two. Written so, a second derivative uses the kernels of the first. And PyTorch's rectifier
-sends a tensor of zeros back for what its second derivative does not depend on; ours sends nothing. An actor, which
-differentiates nothing, takes the shortest way through each layer.
+PyTorch's double backward of a convolution swaps batch and channels, for which there is no fast kernel. The convolution, its
+input gradient and its weight gradient are partial derivatives of one trilinear form, so the derivatives of each are the other
+two: here the double backward uses the kernels of the first backward. PyTorch's double backward of ReLU returns a tensor of
+zeros; this one returns None. Without gradients, as in actors, the layers call the plain kernels.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...]]
-"""Stride and padding."""
-BRIGHTNESS = 255 / 4
-"""What counts as 1: a quarter of the range of a byte. Images come without their background, and what is left of them is small
-and faint: measured by the whole range, the same updates teach a value twice as late (docs/results.md)."""
+"""Stride and padding of a convolution."""
+PIXEL_SCALE = 255 / 4
+"""Divisor of pixels: a quarter of the range of a byte. Preprocessed images have small amplitudes; divided by 255, the value
+is learnt half as fast (docs/results.md)."""
 
 
 def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
-    """Of the input and the weight; None for what is not wanted."""
+    """Gradients of the input and of the weight; None for those that are not wanted."""
     stride, padding = geometry
     x_gradient, weight_gradient, _ = torch.ops.aten.convolution_backward(
         grad, x, weight, None, stride, padding, (1, 1), False, (0, 0), 1, (*wanted, False)
@@ -56,7 +55,7 @@ class _Convolution(Function):
 
 
 class _InputGradient(Function):
-    """The gradient of x, linear in the output's gradient and in w; `like` gives the shape of x."""
+    """Gradient of x: linear in the gradient of y and in w; `like` has the shape of x."""
 
     @staticmethod
     def forward(ctx: Any, grad: Tensor, weight: Tensor, like: Tensor, geometry: Geometry) -> Tensor:
@@ -76,7 +75,7 @@ class _InputGradient(Function):
 
 
 class _WeightGradient(Function):
-    """The gradient of w, linear in x and in the output's gradient; `like` gives the shape of w."""
+    """Gradient of w: linear in x and in the gradient of y; `like` has the shape of w."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, grad: Tensor, like: Tensor, geometry: Geometry) -> Tensor:
@@ -96,7 +95,7 @@ class _WeightGradient(Function):
         )
 
 
-class _Rectifier(Function):
+class _ReLU(Function):
     """y = max(x, 0)"""
 
     @staticmethod
@@ -108,11 +107,11 @@ class _Rectifier(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        return _Gate.apply(grad, y)
+        return _ReLUGradient.apply(grad, y)
 
 
-class _Gate(Function):
-    """What passes where y > 0, linear in the gradient; as a function of y it is constant almost everywhere."""
+class _ReLUGradient(Function):
+    """Gradient of x: the gradient of y where y > 0. Its derivative with respect to y is 0 almost everywhere."""
 
     @staticmethod
     def forward(ctx: Any, grad: Tensor, y: Tensor) -> Tensor:
@@ -122,36 +121,36 @@ class _Gate(Function):
     @staticmethod
     def backward(ctx: Any, u: Tensor) -> tuple[Tensor, None]:
         (y,) = ctx.saved_tensors
-        return _Gate.apply(u, y), None
+        return _ReLUGradient.apply(u, y), None
 
 
 def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
-        return torch.conv2d(x, weight, layer.bias, layer.stride, layer.padding)  # An actor spares itself the detour.
+        return torch.conv2d(x, weight, layer.bias, layer.stride, layer.padding)
     return _Convolution.apply(x, weight, layer.bias, (layer.stride, layer.padding))
 
 
 class ReLU(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
-        return _Rectifier.apply(input) if torch.is_grad_enabled() else torch.relu(input)
+        return _ReLU.apply(input) if torch.is_grad_enabled() else torch.relu(input)
 
 
 class Conv2d(nn.Conv2d):
-    """As nn.Conv2d, without dilation, groups and padding by name."""
+    """nn.Conv2d without dilation, groups and padding by name."""
 
     def forward(self, input: Tensor) -> Tensor:
         return _convolve(self, input, self.weight)
 
 
 class PixelConv2d(nn.Conv2d):
-    """Over bytes, in units of `BRIGHTNESS`: the division is done on the few weights, not on the many pixels."""
+    """Convolution of pixels / PIXEL_SCALE; the few weights are divided instead of the many pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return _convolve(self, input, self.weight / BRIGHTNESS)
+        return _convolve(self, input, self.weight / PIXEL_SCALE)
 
 
 class Linear(nn.Linear):
-    """As nn.Linear; an actor (in inference mode) multiplies the other way round, which is faster for few and long inputs."""
+    """nn.Linear; in inference mode it computes the transposed product, which is faster for few, long inputs."""
 
     def forward(self, input: Tensor) -> Tensor:
         if torch.is_inference_mode_enabled():

@@ -1,4 +1,8 @@
-"""Returns as pure functions of time-major arrays [T, B, ...]; termination lives in the discount alone."""
+"""Returns as pure functions of time-major tensors [T, B, ...].
+
+Suffixes: a transition leaves the state at time t - 1 (`_tm1`) and enters the state at time t (`_t`). Row i of every argument
+belongs to the same transition i. Termination is expressed by a discount of 0 alone.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +13,62 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """V-trace's targets."""
+    """V-trace targets and advantages."""
 
     targets: Tensor
-    """[T, B] v_s, what the value regresses on."""
+    """[T, B] v_{t-1}, the regression target of the value V_{t-1}."""
     advantages: Tensor
-    """[T, B] rho_s (r_s + gamma_s v_{s+1} - V_s), what weighs the policy gradient."""
+    """[T, B] rho_{t-1} (r_t + gamma_t v_t - V_{t-1}), the weight of the policy gradient."""
 
 
 def vtrace(
-    log_rho: Tensor,
-    reward: Tensor,
-    discount: Tensor,
-    value: Tensor,
+    log_rho_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_tm1: Tensor,
     bootstrap: Tensor,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
     lambda_: float = 1.0,
 ) -> VTrace:
-    """V-trace (Espeholt et al. 2018, equation 1), computed backwards in time.
+    """V-trace (Espeholt et al. 2018, equation 1), by recursion backwards in time.
 
-    v_s - V_s = delta_s + gamma_s c_s (v_{s+1} - V_{s+1}),  delta_s = rho_s (r_s + gamma_s V_{s+1} - V_s),
-    rho_s = min(rho_clip, pi/mu), c_s = lambda min(c_clip, pi/mu) (lambda: the paper's remark 2).
+    v_{t-1} - V_{t-1} = delta_t + gamma_t c_{t-1} (v_t - V_t),  delta_t = rho_{t-1} (r_t + gamma_t V_t - V_{t-1}),
+    rho_{t-1} = min(rho_clip, pi/mu),  c_{t-1} = lambda min(c_clip, pi/mu)  (lambda: the paper's remark 2).
 
-    Shapes: `log_rho`, `reward`, `discount`, `value` [T, B]; `bootstrap` [B] is the value after the last step.
+    Shapes: `log_rho_tm1` = log pi/mu, `r_t`, `discount_t`, `v_tm1` [T, B]; `bootstrap` [B] is the value of the last state.
     """
-    ratio = log_rho.exp()
-    rho, c = ratio.clamp(max=rho_clip), lambda_ * ratio.clamp(max=c_clip)
-    next_value = torch.cat([value[1:], bootstrap[None]])
-    delta = rho * (reward + discount * next_value - value)
-    decay = discount * c
+    ratio = log_rho_tm1.exp()
+    rho_tm1, c_tm1 = ratio.clamp(max=rho_clip), lambda_ * ratio.clamp(max=c_clip)
+    v_t = torch.cat([v_tm1[1:], bootstrap[None]])
+    delta_t = rho_tm1 * (r_t + discount_t * v_t - v_tm1)
+    decay_t = discount_t * c_tm1
     corrections = [torch.zeros_like(bootstrap)]
-    for s in range(len(value) - 1, -1, -1):
-        corrections.append(delta[s] + decay[s] * corrections[-1])
-    targets = value + torch.stack(corrections[:0:-1])
-    next_target = torch.cat([targets[1:], bootstrap[None]])
-    return VTrace(targets, rho * (reward + discount * next_target - value))
+    for i in range(len(v_tm1) - 1, -1, -1):
+        corrections.append(delta_t[i] + decay_t[i] * corrections[-1])
+    targets_tm1 = v_tm1 + torch.stack(corrections[:0:-1])
+    targets_t = torch.cat([targets_tm1[1:], bootstrap[None]])
+    return VTrace(targets_tm1, rho_tm1 * (r_t + discount_t * targets_t - v_tm1))
 
 
-def lambda_return(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
-    """G_t = c_t + gamma_t ((1 - trace_t) v_t + trace_t G_{t+1}), computed backwards in time.
+def lambda_returns(c_t: Tensor, discount_t: Tensor, v_t: Tensor, lambda_t: Tensor) -> Tensor:
+    """G_{t-1} = c_t + gamma_t ((1 - lambda_t) v_t + lambda_t G_t), by recursion backwards in time.
 
-    Index t is a transition: `cumulant[t]`, `discount[t]` and `value[t]` are those of the state that it enters. `trace` is
-    lambda, or 0 where the return must not reach further; the last step always takes its value.
+    The last transition bootstraps from `v_t` alone, whatever its lambda. A lambda of 0 cuts the trace: that transition
+    bootstraps as well.
 
     Shapes: all [T, B, ...], broadcast against each other after the first axis.
     """
-    returns = [value[-1]]
-    for t in range(len(cumulant) - 1, -1, -1):
-        returns.append(cumulant[t] + discount[t] * torch.lerp(value[t], returns[-1], trace[t].expand_as(value[t])))
+    returns = [v_t[-1]]
+    for i in range(len(c_t) - 1, -1, -1):
+        returns.append(c_t[i] + discount_t[i] * torch.lerp(v_t[i], returns[-1], lambda_t[i].expand_as(v_t[i])))
     return torch.stack(returns[:0:-1])
 
 
-def reverse_lambda_return(cumulant: Tensor, discount: Tensor, value: Tensor, trace: Tensor) -> Tensor:
-    """G_t = c_t + gamma_{t-1} ((1 - trace_{t-1}) v_{t-1} + trace_{t-1} G_{t-1}), computed forwards in time.
+def reverse_lambda_returns(c_t: Tensor, discount_tm1: Tensor, v_tm1: Tensor, lambda_tm1: Tensor) -> Tensor:
+    """G_t = c_t + gamma_{t-1} ((1 - lambda_{t-1}) v_{t-1} + lambda_{t-1} G_{t-1}), by recursion forwards in time.
 
-    Index t is a transition: `discount[t]` and `value[t]` are those of the state that it leaves, `cumulant[t]` that of the state
-    that it enters, and the result [t] belongs to the latter. It is the forward return of the same data, read backwards.
+    The lambda form of the reverse return (Zhang et al. 2020). It equals `lambda_returns` of the time-reversed arguments; the
+    first transition bootstraps from `v_tm1` alone. Shapes: as for `lambda_returns`.
     """
-    return lambda_return(*(x.flip(0) for x in (cumulant, discount, value, trace))).flip(0)
+    return lambda_returns(*(x.flip(0) for x in (c_t, discount_tm1, v_tm1, lambda_tm1))).flip(0)

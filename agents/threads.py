@@ -1,7 +1,7 @@
-"""How many threads torch computes with, and no more of them than the environment allows.
+"""The number of torch's threads, limited by OMP_THREAD_LIMIT.
 
-A team of OpenMP threads waits for its members by spinning. A member that the environment forbids never comes, and one that
-other work keeps from its core comes late.
+OpenMP threads wait for each other by spinning. With more threads than the limit they wait for ever, and on busy cores they
+wait long.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import torch
 
 
 def allowed_threads(wanted: int) -> int:
-    """`wanted`, or OMP_THREAD_LIMIT, which some batch systems set, if that is less."""
+    """The lesser of `wanted` and OMP_THREAD_LIMIT, which some batch systems set."""
     limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
     return max(1, min(wanted, int(limit))) if limit.isdecimal() else wanted
 
 
 def set_threads(wanted: int) -> None:
-    """Has torch compute with so many threads, or with as many as are allowed."""
+    """Set torch's number of threads to `wanted`, or to the limit if that is less."""
     torch.set_num_threads(allowed_threads(wanted))
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For small factorisations: a team takes longer to agree than one thread to compute, most of all on busy cores."""
+    """Context with a single torch thread, for small factorisations: synchronising threads costs more than it saves."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Convolutional torsos: stacked pixels in, a feature vector out."""
+"""Convolutional torsos: from stacked frames to a feature vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.layers import Conv2d, Linear, PixelConv2d, ReLU
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions beside an identity."""
+    """x + conv(relu(conv(relu(x)))), with 3 x 3 convolutions."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -56,8 +56,8 @@ def _deep(channels: int) -> tuple[nn.Sequential, int]:
 TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
 
 
-def side_seen_whole(convs: nn.Sequential, side: int) -> int:
-    """The least side, at least `side`, of images of which no convolution leaves a row over that fills no window."""
+def padded_side(convs: nn.Sequential, side: int) -> int:
+    """Least side, at least `side`, at which the windows of every convolution cover the whole image."""
     layers = [(conv.kernel_size[0], conv.stride[0]) for conv in convs if isinstance(conv, nn.Conv2d) and not any(conv.padding)]
     for kernel, stride in layers:
         side = math.ceil((side - kernel) / stride) + 1
@@ -67,19 +67,19 @@ def side_seen_whole(convs: nn.Sequential, side: int) -> int:
 
 
 class Torso(nn.Module):
-    """Stacked frames [N, C, H, W] as `Agent.see` shows them -> features [N, F]; `shallow`, `nature` or `deep`.
+    """Preprocessed observations [N, C, H, W] -> features [N, F]; `shallow`, `nature` or `deep`.
 
-    Images of other sizes than Atari's get a margin where their last rows and columns would not be seen.
+    Images whose last rows and columns no window would cover are padded with zeros; Atari's 84 x 84 need none.
     """
 
     def __init__(self, name: str, observation_shape: tuple[int, int, int]):
         super().__init__()
         channels, height, width = observation_shape
         self.convs, self.num_features = TORSOS[name](channels)
-        whole_height, whole_width = side_seen_whole(self.convs, height), side_seen_whole(self.convs, width)
-        self._margin = (0, whole_width - width, 0, whole_height - height)
+        padded_height, padded_width = padded_side(self.convs, height), padded_side(self.convs, width)
+        self._padding = (0, padded_width - width, 0, padded_height - height)
         with torch.no_grad():
-            flat = self.convs(torch.zeros(1, channels, whole_height, whole_width)).numel()
+            flat = self.convs(torch.zeros(1, channels, padded_height, padded_width)).numel()
         self.linear = Linear(flat, self.num_features)
         self.relu = ReLU()
         for module in self.modules():
@@ -88,6 +88,6 @@ class Torso(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if any(self._margin):
-            pixels = nn.functional.pad(pixels, self._margin)
+        if any(self._padding):
+            pixels = nn.functional.pad(pixels, self._padding)
         return self.relu(self.linear(self.convs(pixels).flatten(1)))

@@ -1,4 +1,4 @@
-"""Catch: a ball falls, a paddle at the bottom must be under it. Small enough to be learnt in seconds."""
+"""Catch: move a paddle under a falling ball. Learnt in seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from envs.stream import EnvSpec, Games, RawStep
 
 ROWS = COLUMNS = 8
 CELL = 5
-"""Pixels along the side of a cell; 40 x 40 frames are the least that every torso accepts."""
+"""Side of a cell in pixels; every torso accepts 40 x 40 frames."""
 
 
 class Catch(Games):
-    """N boards in NumPy. Actions: left, stay, right. A game is ROWS - 1 steps; its score is 1 (caught) or -1."""
+    """N games of Catch in NumPy. Actions: left, stay, right. A game has ROWS - 1 steps; its score is 1 (caught) or -1."""
 
     optimal_score = 1.0
 

@@ -1,4 +1,4 @@
-"""Stacks of the newest frames, as the acting network sees them."""
+"""Frame stacking on the side of the actors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from envs.stream import EnvSpec
 
 
 class FrameStack:
-    """The newest frames of N streams, oldest first: [N, stack * C, H, W] uint8; what precedes a game's start is zero.
+    """Stacked observations of N streams [N, stack * C, H, W] uint8, oldest frame first; frames before a game's start are 0.
 
-    Channels are last in memory, as convolutions want them.
+    The memory format is channels last, which convolutions prefer.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int):
@@ -20,9 +20,10 @@ class FrameStack:
         self.array = np.moveaxis(self._memory, -1, 1)
 
     def push(self, frames: np.ndarray, new_game: np.ndarray) -> np.ndarray:
-        """Appends `frames` [N, C, H, W], forgetting first what came before where `new_game` [N]; returns the stacks."""
+        """Clear the stacks where `new_game` [N], append `frames` [N, C, H, W], and return all stacks."""
         c = self._channels
-        # All bytes move on at once: into a pixel's newest place moves another pixel's oldest, which is then written over.
+        # One shift of the flat memory is fastest. It moves the oldest byte of the next pixel into the newest of each; `frames`
+        # overwrite that.
         memory = self._memory.reshape(-1)
         memory[:-c] = memory[c:]
         if new_game.any():

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with image observations and discrete actions."""
+"""Adapter for Gymnasium environments with image observations and discrete actions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from envs.stream import EnvSpec, Games, RawStep
 STACK = 4
 SIZE = 84
 SMALLEST_SIDE = 36
-"""Pixels that the smallest torso's convolutions need; smaller images are enlarged."""
+"""Least side in pixels that every torso accepts; smaller images are enlarged."""
 MAX_ACTIONS = 256
 
 
 class GymnasiumGames(Games):
-    """N environments stepped one after the other.
+    """N copies of a Gymnasium environment, stepped one after the other.
 
-    Images keep their channels (grey or colour) and are resized to 84 x 84 unless they already have a size the torsos accept
-    and are no larger than that; four of them are stacked, as for Atari.
+    Images keep their channels (greyscale or colour). Those with a side below 36 or above 84 are resized to 84 x 84. Four
+    frames are stacked, as for Atari.
     """
 
     def __init__(self, env_id: str, num_envs: int):
@@ -33,14 +33,14 @@ class GymnasiumGames(Games):
         _import_module_of(env_id)
         try:
             self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
-        except Exception as error:  # Whatever the author's code raises.
+        except Exception as error:  # The environment's own code may raise anything.
             raise GameError(f"{env_id} cannot be made: {error}") from error
         observations, actions = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(actions, gymnasium.spaces.Discrete) or actions.n > MAX_ACTIONS or actions.start != 0:
-            raise GameError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, can be played")
+            raise GameError(f"{env_id} has actions {actions}; supported is Discrete(n) with n <= {MAX_ACTIONS}, counted from 0")
         if not isinstance(observations, gymnasium.spaces.Box) or not _is_image(observations):
-            raise GameError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] can be seen")
-        self._promised = shape = observations.shape
+            raise GameError(f"{env_id} observes {observations}; supported are uint8 images [H, W] or [H, W, channels]")
+        self._image_shape = shape = observations.shape
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
         height, width = shape[:2] if fits else (SIZE, SIZE)
@@ -50,7 +50,7 @@ class GymnasiumGames(Games):
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         for i in np.flatnonzero(mask):
-            with self._naming(f"environment {i}", f"when reset with seed {seeds[i]}"):
+            with self._errors_named(f"environment {i}", f"when reset with seed {seeds[i]}"):
                 self._frames[i] = self._frame(self._envs[i].reset(seed=int(seeds[i]))[0])
         return self._frames.copy()
 
@@ -58,7 +58,7 @@ class GymnasiumGames(Games):
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
         for i in np.flatnonzero(running):
-            with self._naming(f"environment {i}", f"at action {actions[i]}"):
+            with self._errors_named(f"environment {i}", f"at action {actions[i]}"):
                 observation, reward[i], terminated[i], truncated[i], _ = self._envs[i].step(int(actions[i]))
                 self._frames[i] = self._frame(observation)
         return RawStep(self._frames.copy(), reward, terminated, truncated, life_lost=np.zeros(self.num_envs, dtype=bool))
@@ -68,8 +68,8 @@ class GymnasiumGames(Games):
             env.close()
 
     @contextmanager
-    def _naming(self, which: str, when: str) -> Iterator[None]:
-        """Whatever the author's code raises becomes an error that says where and when."""
+    def _errors_named(self, which: str, when: str) -> Iterator[None]:
+        """Turn any exception of the environment into a GameError that names the environment and the action or seed."""
         try:
             yield
         except Exception as error:
@@ -77,9 +77,9 @@ class GymnasiumGames(Games):
 
     def _frame(self, image: np.ndarray) -> np.ndarray:
         image = np.asarray(image)
-        if image.dtype != np.uint8 or image.shape != self._promised:
+        if image.dtype != np.uint8 or image.shape != self._image_shape:
             raise TypeError(
-                f"the observation is {image.dtype} {list(image.shape)}, not uint8 {list(self._promised)} as promised"
+                f"the observation is {image.dtype} {list(image.shape)}, not uint8 {list(self._image_shape)} as its space says"
             )
         channels, height, width = self.spec.frame_shape
         image = image.reshape(*image.shape[:2], channels)
@@ -90,7 +90,7 @@ class GymnasiumGames(Games):
 
 
 def _import_module_of(env_id: str) -> None:
-    """Imports MODULE of `MODULE:ID`, as Gymnasium would, for a message that says what to do where that fails."""
+    """Import MODULE of `MODULE:ID`, as `gymnasium.make` would; GameError says what to install if that fails."""
     module, colon, _ = env_id.rpartition(":")
     if not colon:
         return
@@ -102,14 +102,14 @@ def _import_module_of(env_id: str) -> None:
             f"the module '{module}' of {env_id} cannot be imported: {error}; "
             f"install what is missing (pip install {missing}, if its package has that name) or add its directory to PYTHONPATH"
         ) from error
-    except Exception as error:  # Whatever the author's code raises.
+    except Exception as error:  # The environment's own code may raise anything.
         raise GameError(f"the module '{module}' of {env_id} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def frame_skip(spec: gymnasium.envs.registration.EnvSpec | None) -> int:
-    """Frames that one action lasts: what the environment is registered with as `frameskip`, else 1.
+    """Frames per action: the `frameskip` that the environment is registered with, else 1.
 
-    A pair (low, high) is drawn from anew with every action, as ale-py does it: low to high - 1. Its mean counts, rounded.
+    For a pair (low, high) ale-py samples low to high - 1 frames for every action; the rounded mean is returned.
     """
     match spec.kwargs.get("frameskip") if spec else None:
         case bool():

@@ -1,4 +1,4 @@
-"""From a game's name to its games."""
+"""The registry of games: from a name to vectorised games."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium
 
 from configs.errors import GameError
 from configs.shell import launch_command
-from envs.atari import TWO_PLAYERS, AtariGames, atari_games
+from envs.atari import TWO_PLAYER_GAMES, AtariGames, atari_games
 from envs.catch import Catch
 from envs.grid_games import GRIDS, GridGames
 from envs.gymnasium_games import GymnasiumGames
@@ -18,16 +18,16 @@ SMALL_GAMES = ("catch", *GRIDS)
 GYMNASIUM_PREFIX = "gym:"
 """`gym:CarRacing-v3` plays the registered Gymnasium environment `CarRacing-v3`."""
 MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "MiniWorld-": "miniworld"}
-"""How the ids of some packages begin, and the modules that register them."""
+"""Prefixes of the ids of some packages, and the modules that register them; only used in error messages."""
 
 
 def check_game(name: str) -> None:
-    """Raises GameError, with the nearest names, if there is no such game."""
+    """Raise GameError, with the nearest names, for an unknown game."""
     if name.startswith(GYMNASIUM_PREFIX):
         _check_registered(name.removeprefix(GYMNASIUM_PREFIX))
         return
     wanted, known = name.lower().replace("-", "_"), (*SMALL_GAMES, *atari_games())
-    if wanted in TWO_PLAYERS:
+    if wanted in TWO_PLAYER_GAMES:
         raise GameError(f"{wanted} needs two players, and the agent plays alone; {_how_to_list()}")
     if name not in known:
         near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
@@ -35,7 +35,7 @@ def check_game(name: str) -> None:
 
 
 def _check_registered(env_id: str) -> None:
-    """Raises GameError for an id that Gymnasium does not know, unless it names the module that may register it."""
+    """Raise GameError for an id that is not registered with Gymnasium and names no module to import."""
     if ":" in env_id or env_id in gymnasium.registry:
         return
     near = difflib.get_close_matches(env_id, tuple(gymnasium.registry), n=3, cutoff=0.75)
@@ -56,14 +56,14 @@ def _did_you_mean(names: list[str]) -> str:
 
 
 def check_trusted(recorded: str, named: str) -> None:
-    """Raises GameError if playing the game that a file names would import a module that the user has not named as well."""
+    """Raise GameError if the game `recorded` in a file would import a module, unless the user `named` the same game."""
     module, colon, _ = recorded.removeprefix(GYMNASIUM_PREFIX).rpartition(":")
     if recorded.startswith(GYMNASIUM_PREFIX) and colon and named != recorded:
         raise GameError(f"this run's game would run the code of '{module}'; if you trust it, add --game {recorded}")
 
 
 def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, for_video: bool = False) -> Games:
-    """N games of the given name; the protocol concerns Atari alone, and so does the colour of frames meant for a video."""
+    """N games of the given name; `protocol`, `num_threads` and `for_video` apply to Atari only."""
     check_game(name)
     if name.startswith(GYMNASIUM_PREFIX):
         return GymnasiumGames(name.removeprefix(GYMNASIUM_PREFIX), num_envs)
@@ -75,12 +75,12 @@ def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, fo
 
 
 def applied_protocol(name: str, protocol: str) -> str | None:
-    """The Atari protocol that the game is played under, if it is played under one."""
+    """The Atari protocol of the game; None for other games."""
     return protocol if name in atari_games() else None
 
 
 def built_in_game(name: str) -> str | None:
-    """The built-in Atari game with the ROM that a Gymnasium id plays through ale-py's own environment, if there is one."""
+    """Name of the built-in Atari game with the same ROM as ale-py's Gymnasium environment `name`; None for others."""
     spec = gymnasium.registry.get(name.removeprefix(GYMNASIUM_PREFIX).rpartition(":")[2])
     if not name.startswith(GYMNASIUM_PREFIX) or spec is None or spec.entry_point != "ale_py.env:AtariEnv":
         return None
@@ -88,14 +88,14 @@ def built_in_game(name: str) -> str | None:
 
 
 def optimal_score(name: str) -> float | None:
-    """The best mean score, of games small enough for it to be known."""
+    """Optimal mean score of the small pixel games; None for others."""
     if name in GRIDS:
         return GRIDS[name]().optimal_score
     return Catch.optimal_score if name == "catch" else None
 
 
 def game_spec(name: str, protocol: str) -> EnvSpec:
-    """What `make_games` of the same arguments would play."""
+    """EnvSpec of `make_games` with the same arguments."""
     games = make_games(name, protocol, num_envs=1)
     games.close()
     return games.spec

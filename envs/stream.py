@@ -1,9 +1,9 @@
-"""Endless streams of steps from vectorised games; the one file that knows how episodes end and begin.
+"""Endless streams of steps from vectorised games, with autoreset.
 
-A *game* runs from reset to game over. A *learning episode* may be shorter: in the IMPALA protocol it ends with a life.
-The step after a game over or a time limit ignores its action and answers with the first frame of the next game; it is
-marked `valid=False`, so that the observation in which a truncated game ended still stands in the stream to bootstrap
-from, and nothing is learnt from the jump between two games.
+A *game* runs from reset to game over or time limit. A *learning episode* may be shorter: under the IMPALA protocol the loss of
+a life ends it. Autoreset is next-step: the step after the end of a game ignores its action and returns the first frame of the
+next game. It is marked `valid=False` and never trained on. So the last observation of a truncated game stays in the stream to
+bootstrap from.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from envs.fields import COMPUTED, FIELDS, Transition
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an agent must know of a game to play it."""
+    """Shapes and counts of a game that an agent is built from."""
 
     num_actions: int
     frame_shape: tuple[int, int, int]
     """Channels, height and width of one frame."""
     stack: int
-    """How many successive frames make an observation."""
+    """Number of successive frames in an observation."""
     frames_per_step: int
-    """Environment frames that one action lasts (the action repeat)."""
+    """Environment frames per action (the action repeat)."""
 
     @property
     def observation_shape(self) -> tuple[int, int, int]:
+        """Channels of all stacked frames, height and width."""
         channels, height, width = self.frame_shape
         return (channels * self.stack, height, width)
 
 
 class Games(ABC):
-    """N games stepped together, without any rule for what follows an end."""
+    """A vectorised environment: N copies of one game, without autoreset."""
 
     spec: EnvSpec
     num_envs: int
     games_per_seed: int = 1
-    """How many games in a row one seed decides: the first is started by `reset`, the others by `restart`."""
+    """Successive games per seed: `reset` starts the first, `restart` the others."""
 
     @abstractmethod
     def reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """Starts the games where `mask` [N] is true, each from its entry of `seeds` [N]; returns frames [N, C, H, W]."""
+        """Start the games where `mask` [N], from their entries of `seeds` [N]; return the frames of all [N, C, H, W]."""
 
     def restart(self, mask: np.ndarray) -> np.ndarray:
-        """Starts the next games of the same seeds, which may depend on how many came before, not on how those went."""
-        raise NotImplementedError(f"{type(self).__name__} starts every game from a seed of its own")
+        """Start the next games of the same seeds where `mask` [N]; they depend on the number of restarts at most."""
+        raise NotImplementedError(f"{type(self).__name__} has games_per_seed = 1 and starts every game with reset")
 
     @abstractmethod
     def step(self, actions: np.ndarray, running: np.ndarray) -> RawStep:
-        """Plays one action in every running game; what is returned for the others has no meaning."""
+        """Step the games where `running` [N] with `actions` [N]; the results of the other games are undefined."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -62,7 +63,7 @@ class Games(ABC):
 
 @dataclass
 class RawStep:
-    """What the games themselves report, each field [N, ...]."""
+    """Result of `Games.step`, before autoreset; each field [N, ...]."""
 
     frames: np.ndarray
     reward: np.ndarray
@@ -73,7 +74,7 @@ class RawStep:
 
 @dataclass
 class Episode:
-    """A finished game: its whole, unclipped score and its length in steps of the agent."""
+    """A finished game: its unclipped score and its length in agent steps."""
 
     score: float
     steps: int
@@ -101,15 +102,15 @@ class StreamStep:
 
 
 def episode_seed(stream_seed: int, env: int, number: int) -> int:
-    """The `number`-th seed of environment `env`: a function of its arguments alone, so a game can be replayed."""
+    """The `number`-th seed of environment `env` in a stream, a pure function of its arguments."""
     return int(np.random.SeedSequence([stream_seed, env, number]).generate_state(1)[0] >> 1)
 
 
 class EpisodeStream:
-    """N endless streams of games.
+    """N endless streams of games, with autoreset.
 
-    A game is its seed and the actions played since, so the stream's state is saved as those and restored by replay: that
-    works for any game whose course is a function of its seed, and needs no help from the emulator.
+    A game is a function of its seed and its actions. The state of a stream is saved as these and restored by replay, so no
+    access to the state of the emulator is needed.
     """
 
     def __init__(self, games: Games, seed: int):
@@ -123,10 +124,11 @@ class EpisodeStream:
         self._history: list[bytearray] = [bytearray() for _ in range(n)]
 
     def reset(self) -> np.ndarray:
-        """Starts every game; returns the first frames [N, C, H, W]."""
+        """Start all games; return the first frames [N, C, H, W]."""
         return self._start(np.ones(self.num_envs, dtype=bool))
 
     def step(self, actions: np.ndarray) -> StreamStep:
+        """Step all streams with `actions` [N]; games that have ended ignore theirs and are reset."""
         valid = self._running.copy()
         raw = self.games.step(actions, valid)
         for env in np.flatnonzero(valid & ~np.isfinite(raw.reward)):
@@ -152,7 +154,7 @@ class EpisodeStream:
         self.games.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a later `load_state_dict` needs to bring the games back to where they are."""
+        """Seeds, numbers, scores and actions of the games in progress, as plain values for JSON."""
         return {
             "seed": self._seed,
             "game": self._game.tolist(),
@@ -162,9 +164,9 @@ class EpisodeStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replays each game's actions from its seed, all games side by side so that they arrive together.
+        """Replay the actions of each game from its seed; all games finish their replay at the same step.
 
-        Raises ValueError for a state that is not one of these games: an emulator trusts the actions it is given.
+        Raises ValueError for a state of another game or another number of games: emulators do not check actions.
         """
         self._seed = int(state["seed"])
         self._game = np.array(state["game"], dtype=np.int64)
@@ -176,12 +178,12 @@ class EpisodeStream:
         if len(self._history) != self.num_envs or self._game.min() < 1:
             raise ValueError(f"the state is not of {self.num_envs} games under way")
         if any(max(history, default=0) >= self.spec.num_actions for history in self._history):
-            raise ValueError(f"the state has actions that the game has not: there are {self.spec.num_actions}")
+            raise ValueError(f"the state has an action outside 0..{self.spec.num_actions - 1}: it is of another game")
         lengths = np.array([len(history) for history in self._history])
         for remaining in range(int(lengths.max()), -1, -1):
             starting = lengths == remaining
             if starting.any():
-                self._recall(starting)
+                self._restart_current(starting)
             if remaining:
                 playing = lengths >= remaining
                 actions = np.zeros(self.num_envs, dtype=np.int64)
@@ -189,15 +191,15 @@ class EpisodeStream:
                     actions[env] = self._history[env][lengths[env] - remaining]
                 self.games.step(actions, playing)
 
-    def _recall(self, mask: np.ndarray) -> None:
-        """Starts the games that are being played, from their seeds."""
+    def _restart_current(self, mask: np.ndarray) -> None:
+        """Start the games in progress anew, from their seeds, where `mask` [N]."""
         seed_number, restarts = np.divmod(self._game - 1, self.games.games_per_seed)
         self.games.reset(mask, self._seeds(seed_number))
         for i in range(int(restarts[mask].max())):
             self.games.restart(mask & (restarts > i))
 
     def _start(self, mask: np.ndarray) -> np.ndarray:
-        """Starts the next games; returns the newest frames of all."""
+        """Start the next games where `mask` [N]; return the newest frames of all games."""
         seed_number, restarts = np.divmod(self._game, self.games.games_per_seed)
         seeded, restarted = mask & (restarts == 0), mask & (restarts > 0)
         if seeded.any():

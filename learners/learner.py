@@ -8,7 +8,7 @@ from torch import Tensor
 
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
-from agents.tasks import TASKS, Scene
+from agents.tasks import TASKS, TaskInputs
 from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
@@ -47,7 +47,7 @@ class Learner:
         self.version = 0
         self.histograms: dict[str, Tensor] = {}
         """Of the last update."""
-        self._last: tuple[Tensor, Scene] | None = None
+        self._last: tuple[Tensor, TaskInputs] | None = None
         """Prediction and inputs of the task in the last update."""
 
     def step(self, batch: Batch) -> dict[str, float]:
@@ -64,7 +64,7 @@ class Learner:
         self.histograms = evaluation.auxiliary.histograms
         questions = tuple(question.detach() for question in evaluation.questions)
         main = evaluation.main
-        self._last = main.prediction.detach(), Scene(batch, main.unroll.observations, questions)
+        self._last = main.prediction.detach(), TaskInputs(batch, main.unroll.observations, questions)
         return metrics | meta_metrics | {"optimiser/learning_rate": learning_rate}
 
     def _update(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, Tensor, dict[str, float]]:
@@ -103,8 +103,8 @@ class Learner:
         """What the task is about, on the last batch: images [H, W, 3]."""
         if self._last is None:
             return {}
-        prediction, scene = self._last
-        return self.task.pictures(prediction, self.agent.see(scene.observations), scene)
+        prediction, inputs = self._last
+        return self.task.pictures(prediction, self.agent.preprocess(inputs.observations), inputs)
 
     def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
         config, batch, main = self._config, evaluation.main.batch, evaluation.main.impala

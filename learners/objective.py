@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from agents.agent import Agent, Unroll
 from agents.batch import Batch
-from agents.tasks import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import LearnerConfig
 from learners.losses import ImpalaLoss, impala_loss
 
@@ -118,7 +118,7 @@ class Objective:
         """Adds the auxiliary loss for the given questions."""
         task = self._network.task
         prediction, fixed = _alias(main.prediction, main.differentiable)
-        auxiliary = task.loss(prediction, fixed, Scene(main.batch, main.unroll.observations, questions))
+        auxiliary = task.loss(prediction, fixed, TaskInputs(main.batch, main.unroll.observations, questions))
         loss = task.weight * (auxiliary.loss * auxiliary.mask).sum()
         (prediction_gradient,) = torch.autograd.grad(loss, prediction, create_graph=main.differentiable)
         gradients = self._gradients(main, prediction_gradient)

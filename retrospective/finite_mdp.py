@@ -1,4 +1,4 @@
-"""Finite Markov decision processes, and exact answers about them: what follows a state, and what must have come before it."""
+"""Finite Markov decision processes with closed forms of GVFs and Reverse GVFs (Zhang et al. 2020), and simulation."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Array = NDArray[np.float64]
 Numbers = Array | float
 
 BLOCK = 1000
-"""Steps for which random numbers are drawn together."""
+"""Steps per draw of random numbers."""
 TOLERANCE = 1e-8
-"""How far probabilities may be from summing to 1."""
+"""Largest deviation from 1 of a sum of probabilities."""
 
 
 class MDPError(ValueError):
-    """A process that is no process, or a question that has no answer; the message names the entry at fault."""
+    """An invalid MDP or policy, or a value that does not exist; the message names the entry or state at fault."""
 
 
 @dataclass(frozen=True)
 class FiniteMDP:
     """States 0..S-1, actions 0..A-1; rewards and discounts may depend on the whole transition (s, a, s').
 
-    All arrays are [S, A, S]. `discount[s, a, s']` weighs what is remembered of the past when the transition is made: the
-    reverse return after it is R + discount * (the reverse return before it). A discount of 0 forgets everything.
+    All arrays are [S, A, S]. The reverse return after a transition is G_t = R_t + gamma_t G_{t-1}, with R_t and gamma_t the
+    reward and the discount of the transition. A discount of 0 forgets the past.
     """
 
     transition: Array
@@ -57,7 +57,7 @@ class FiniteMDP:
         return self.transition.shape[1]
 
     def check_policy(self, policy: ArrayLike) -> Array:
-        """`policy` [S, A] as an array, if its rows are distributions."""
+        """Return `policy` [S, A] as an array; raise MDPError unless its rows are distributions."""
         array = np.asarray(policy, dtype=np.float64)
         expected = (self.num_states, self.num_actions)
         if array.shape != expected:
@@ -67,49 +67,49 @@ class FiniteMDP:
         return array
 
     def state_transition(self, policy: ArrayLike) -> Array:
-        """P [S, S] of the chain that a policy makes."""
+        """Transition matrix P [S, S] under a policy."""
         return np.einsum("sa,sat->st", self.check_policy(policy), self.transition)
 
     def stationary_distribution(self, policy: ArrayLike) -> Array:
-        """d [S], the one solution of d = P^T d; raises MDPError if the chain is not ergodic."""
+        """d [S], the unique solution of d = P^T d; raises MDPError if the chain is not ergodic."""
         P = self.state_transition(policy)
         n = len(P)
         for s, t in np.argwhere(~_boolean_power((P > 0) | np.eye(n, dtype=bool), n)):
             raise MDPError(f"the chain is not ergodic: state {t} is never reached from state {s}")
         if not _boolean_power(P > 0, (n - 1) ** 2 + 1).all():  # Wielandt's bound.
-            raise MDPError("the chain is not ergodic: it is periodic, so where it is depends on the time for ever")
+            raise MDPError("the chain is not ergodic: it is periodic")
         equations = np.vstack([P.T - np.eye(n), np.ones(n)])
         right = np.append(np.zeros(n), 1.0)
         return np.linalg.lstsq(equations, right, rcond=None)[0]
 
     def gvf(self, policy: ArrayLike) -> Array:
-        """v(s) = E[R + discount * v(S')]: the expected discounted sum of what follows s."""
+        """v(s) = E[R_{t+1} + gamma_{t+1} v(S_{t+1}) | S_t = s], [S]: the expected discounted sum of future rewards."""
         flow = np.einsum("sa,sat->sat", self.check_policy(policy), self.transition)
         expected_reward = (flow * self.reward).sum((1, 2))
         return _solve(np.eye(self.num_states) - (flow * self.discount).sum(1), expected_reward, "I - P Gamma")
 
     def reverse_gvf(self, policy: ArrayLike) -> Array:
-        """v(s) = E[G_t | S_t = s] in the long run: D v = c + W^T v, so v = (D - W^T)^-1 c.
+        """v(s) = lim_t E[G_t | S_t = s], [S]: the solution of D v = c + W^T v, v = (D - W^T)^-1 c.
 
         With d the stationary distribution, c(s') = sum_{s,a} d(s) pi(a|s) p(s'|s,a) r(s,a,s') and W(s,s') the same sum over a
-        with the discount in place of the reward. For discounts that depend on the state left alone this is the paper's
+        with the discount in place of the reward. For discounts that depend on s only this is the paper's
         D^-1 (I - P^T Gamma)^-1 P~^T D~ r.
         """
-        d, cumulant, memory = self._backward(policy)
-        return _solve(np.diag(d) - memory.T, cumulant, "I - P^T Gamma")
+        d, c, W = self._backward(policy)
+        return _solve(np.diag(d) - W.T, c, "I - P^T Gamma")
 
     def reverse_bellman(self, policy: ArrayLike, values: ArrayLike) -> Array:
-        """The reverse Bellman operator: T y = D^-1 (c + W^T y)."""
-        d, cumulant, memory = self._backward(policy)
-        return (cumulant + memory.T @ np.asarray(values)) / d
+        """Reverse Bellman operator T y = D^-1 (c + W^T y), applied to `values` y [S]."""
+        d, c, W = self._backward(policy)
+        return (c + W.T @ np.asarray(values)) / d
 
     def reverse_fixed_point(self, policy: ArrayLike, features: ArrayLike) -> Array:
-        """w = -A^-1 b, where Reverse TD with linear `features` X [S, F] converges: A = X^T (W^T - D) X, b = X^T c."""
+        """Fixed point w = -A^-1 b [F] of Reverse TD with linear `features` X [S, F]: A = X^T (W^T - D) X, b = X^T c."""
         X = np.asarray(features, dtype=np.float64)
         if X.ndim != 2 or len(X) != self.num_states:
             raise MDPError(f"features must be [{self.num_states}, number of features], not {list(X.shape)}")
-        d, cumulant, memory = self._backward(policy)
-        return _solve(X.T @ (np.diag(d) - memory.T) @ X, X.T @ cumulant, "A = X^T (P^T Gamma - I) D X")
+        d, c, W = self._backward(policy)
+        return _solve(X.T @ (np.diag(d) - W.T) @ X, X.T @ c, "A = X^T (P^T Gamma - I) D X")
 
     def _backward(self, policy: ArrayLike) -> tuple[Array, Array, Array]:
         """d [S], c [S] and W [S, S] of `reverse_gvf`."""
@@ -121,9 +121,9 @@ class FiniteMDP:
 def simulate(
     mdp: FiniteMDP, policy: ArrayLike, rngs: Sequence[np.random.Generator], steps: int, start: NDArray[np.int64] | None = None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Transitions (s, a, s') of one stream per generator, side by side; the streams start anywhere unless `start` is given.
+    """Transitions (s, a, s') of one stream per generator, each [streams]; initial states are uniform unless `start` is given.
 
-    A stream depends on its own generator alone, however many run beside it.
+    A stream depends on its own generator only, whatever the number of streams.
     """
     actions, states = mdp.check_policy(policy).cumsum(-1), mdp.transition.cumsum(-1)
     actions[..., -1] = states[..., -1] = 1.0
@@ -138,12 +138,12 @@ def simulate(
 
 
 def density_ratio(mdp: FiniteMDP, target: ArrayLike, behaviour: ArrayLike) -> Array:
-    """tau(s) = d_pi(s) / d_mu(s)."""
+    """Density ratio tau(s) = d_pi(s) / d_mu(s), [S]."""
     return mdp.stationary_distribution(target) / mdp.stationary_distribution(behaviour)
 
 
 def importance_ratio(mdp: FiniteMDP, target: ArrayLike, behaviour: ArrayLike) -> Array:
-    """rho(s, a) = pi(a|s) / mu(a|s); raises MDPError where the behaviour never tries what the target does."""
+    """Importance ratio rho(s, a) = pi(a|s) / mu(a|s), [S, A]; raises MDPError where mu is 0 and pi is not."""
     pi, mu = mdp.check_policy(target), mdp.check_policy(behaviour)
     for s, a in np.argwhere((pi > 0) & (mu == 0)):
         raise MDPError(
@@ -153,7 +153,7 @@ def importance_ratio(mdp: FiniteMDP, target: ArrayLike, behaviour: ArrayLike) ->
 
 
 def _boolean_power(edges: NDArray[np.bool_], exponent: int) -> NDArray[np.bool_]:
-    """Which states are joined by a path of exactly `exponent` edges."""
+    """Boolean matrix power: whether a path of exactly `exponent` edges joins two states."""
     result = np.eye(len(edges), dtype=bool)
     while exponent:
         if exponent & 1:
@@ -171,5 +171,5 @@ def _refuse(bad: NDArray[np.bool_], array: Array, name: str, why: str) -> None:
 
 def _solve(matrix: Array, right: Array, name: str) -> Array:
     if np.linalg.cond(matrix) > 1 / np.finfo(np.float64).eps:
-        raise MDPError(f"{name} is singular: with these discounts nothing is ever forgotten, so the return has no limit")
+        raise MDPError(f"{name} is singular: the expected return has no limit; some discounts must be below 1")
     return np.linalg.solve(matrix, right).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Distributional Reverse TD with a network, for continuous states: replay, a target network and importance weights."""
+"""Distributional Reverse TD with a neural network: replay buffer, target network and importance weights."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from retrospective.finite_mdp import Array, Numbers
 from retrospective.quantile_td import quantile_huber_gradient
 
 
-class Replay:
-    """The last `capacity` transitions of a stream, in memory that does not grow."""
+class ReplayBuffer:
+    """Ring buffer of the last `capacity` transitions."""
 
     def __init__(self, capacity: int, state_size: int):
         self._states = np.zeros((capacity, 2, state_size), dtype=np.float32)  # S_{t-1}, S_t
@@ -27,22 +27,23 @@ class Replay:
         return min(self._added, len(self._states))
 
     def add(self, s_tm1: Array, s_t: Array, scalars: Array) -> None:
-        """A batch of transitions, for which the oldest give way."""
+        """Add transitions, overwriting the oldest: states [n, F], scalars [n, 3] (reward, discount, weight)."""
         rows = np.arange(self._added, self._added + len(s_t)) % len(self._states)
         self._states[rows, 0], self._states[rows, 1], self._scalars[rows] = s_tm1, s_t, scalars
         self._added += len(s_t)
 
     def sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """States (S_{t-1}, S_t) [size, 2, F] and scalars [size, 3], sampled uniformly with replacement."""
         rows = rng.integers(len(self), size=size)
         return torch.from_numpy(self._states[rows]), torch.from_numpy(self._scalars[rows])
 
 
 class NeuralQuantileTD:
-    """Quantiles q_i(s) of the reverse return by a network, trained on minibatches of past transitions.
+    """Quantiles q_i(s) of the reverse return, by quantile regression (Dabney et al. 2018) on minibatches from a replay buffer.
 
-    Each regresses q(S_t) on R_t + gamma_t q_j(S_{t-1}), the latter from a copy of the network that follows every
-    `target_interval` updates, weighted by `weight` (off-policy: rho). With `target_syncs` it follows so many times and no more:
-    learning then cannot diverge, and bootstraps from what was known at that time for ever.
+    q_i(S_t) regresses on R_t + gamma_t q_j(S_{t-1}) for all j, weighted by the importance weight `weight` (off-policy: rho).
+    q_j comes from a target network, synchronised every `target_interval` updates; with `target_syncs` only that many times,
+    after which the targets are fixed and learning cannot diverge.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class NeuralQuantileTD:
         target_syncs: int | None = None,
     ):
         if capacity < batch_size:
-            raise ValueError(f"a replay of {capacity} transitions never holds a batch of {batch_size}")
+            raise ValueError(f"the capacity of the replay buffer must be at least the batch size {batch_size}, not {capacity}")
         self._rng = np.random.default_rng(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = _perceptron((state_size, *hidden, num_quantiles))
         self._target = copy.deepcopy(self.network).requires_grad_(False)
         self._optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
-        self._replay = Replay(capacity, state_size)
+        self._replay = ReplayBuffer(capacity, state_size)
         self._batch_size = batch_size
         self._target_interval = target_interval
         self._kappa = kappa
@@ -75,22 +76,22 @@ class NeuralQuantileTD:
 
     @torch.inference_mode()
     def quantiles(self, state: Array) -> Array:
-        """[..., N] at the states [..., F]."""
+        """Quantiles [..., N] at the states [..., F]."""
         return self.network(torch.as_tensor(state, dtype=torch.float32)).double().numpy()
 
     def observe(self, s_tm1: Array, s_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
-        """Keeps transitions, given for one stream or [streams, ...] at once."""
+        """Add the transitions of one stream, or of many [streams, ...], to the replay buffer."""
         s_tm1, s_t = np.atleast_2d(s_tm1), np.atleast_2d(s_t)
         scalars = np.stack([np.broadcast_to(x, len(s_t)) for x in (reward, discount, weight)], axis=-1)
         if not (np.isfinite(scalars).all() and np.isfinite(s_tm1).all() and np.isfinite(s_t).all()):
-            raise ValueError(f"a transition is no number: reward, discount, weight {scalars.tolist()}")
+            raise ValueError(f"a transition is not finite: reward, discount, weight {scalars.tolist()}")
         self._replay.add(s_tm1, s_t, scalars)
 
     def update(self) -> None:
-        """One step of the optimiser, once there is a batch to learn from.
+        """One step of Adam on a minibatch; nothing before the replay buffer holds one.
 
-        It descends the mean over the batch of weight times the quantile Huber loss, itself a mean over all pairs. The gradient
-        at the network's outputs is written out, which is twice as fast as differentiating the N^2 pairs.
+        The loss is the mean over the minibatch of weight * (quantile Huber loss, averaged over i and j). Its gradient with
+        respect to the outputs is computed in closed form, twice as fast as automatic differentiation of the N^2 pairs.
         """
         if len(self._replay) < self._batch_size:
             return

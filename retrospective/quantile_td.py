@@ -1,4 +1,4 @@
-"""Distributional Reverse TD: quantiles of the reverse return, linear in features, by quantile regression."""
+"""Distributional Reverse TD with linear features: quantile regression (Dabney et al. 2018) of the reverse return."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from retrospective.finite_mdp import Array, Numbers
 
 
 def midpoints(num_quantiles: int) -> Array:
-    """tau_i = (2i - 1) / 2N."""
+    """Quantile midpoints tau_i = (2i - 1) / 2N, i = 1..N (Dabney et al. 2018, lemma 2)."""
     return (2 * np.arange(1, num_quantiles + 1) - 1) / (2 * num_quantiles)
 
 
 @cache
 def _slopes(num_quantiles: int, num_targets: int, dtype: np.dtype) -> tuple[Array, Array, Array]:
-    """-tau_i / M and -(1 - tau_i) / M, and a vector of M ones with which sums over targets are fastest taken."""
+    """-tau_i / M, -(1 - tau_i) / M, and M ones: a product with them is the fastest sum over targets."""
     tau = midpoints(num_quantiles)
     return (-tau / num_targets).astype(dtype), ((tau - 1) / num_targets).astype(dtype), np.ones(num_targets, dtype)
 
 
 def quantile_huber_gradient(prediction: Array, target: Array, kappa: float) -> Array:
-    """Derivative with respect to `prediction` [..., N] of the quantile Huber loss to every `target` [..., M].
+    """Gradient [..., N] with respect to `prediction` [..., N] of the quantile Huber loss for `target` [..., M].
 
-    The loss is the mean over targets of |tau_i - 1{u < 0}| H(u), u = target - prediction, H(u) = u^2 / 2 kappa inside kappa
-    and |u| - kappa / 2 outside; kappa 0 is plain quantile regression.
+    loss_i = mean_j |tau_i - 1{u_ij < 0}| H(u_ij),  u_ij = target_j - prediction_i,
+    H(u) = u^2 / (2 kappa) for |u| <= kappa, else |u| - kappa / 2. kappa = 0 is quantile regression.
     """
     u = target[..., None, :] - prediction[..., :, None]
     if kappa == 0:
@@ -40,9 +40,9 @@ def quantile_huber_gradient(prediction: Array, target: Array, kappa: float) -> A
 class QuantileReverseTD:
     """Quantiles q_i(s) = x(s) . theta_i of the reverse return, vectorised over replicas; theta is [..., N, F].
 
-    Each transition regresses q(S_t) on R_t + gamma_t q_j(S_{t-1}), for all j, weighted by `weight` (off-policy: rho, times tau
-    where the distributions of states differ). Bootstraps come from a copy of theta if `target_interval` is given. The
-    gradient of the loss, averaged over i and j, is clipped to norm `clip_norm`.
+    q_i(S_t) regresses on R_t + gamma_t q_j(S_{t-1}) for all j, weighted by the importance weight `weight` (off-policy: rho, or
+    tau rho where the stationary distributions differ). If `target_interval` > 0, q_j comes from target parameters copied from
+    theta at that interval. The gradient of the loss, averaged over i and j, is clipped to norm `clip_norm`.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class QuantileReverseTD:
         self._updates = 0
 
     def quantiles(self, x: Array) -> Array:
-        """[..., N] at the features x [..., F]."""
+        """Quantiles [..., N] at the features x [..., F]."""
         return np.einsum("...nf,...f->...n", self.theta, x)
 
     def update(self, x_tm1: Array, x_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
+        """One step on the transition t - 1 -> t, with features [..., F]."""
         rewards, discounts, weights = (np.asarray(x, dtype=np.float64)[..., None] for x in (reward, discount, weight))
         target = rewards + discounts * np.einsum("...nf,...f->...n", self._target, x_tm1)
         prediction = self.quantiles(x_t)

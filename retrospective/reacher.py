@@ -1,8 +1,8 @@
-"""MuJoCo's Reacher as an endless stream (Zhang et al. 2020): an arm reaches for a target, and again for the next.
+"""MuJoCo's Reacher as a continuing stream (Zhang et al. 2020), for reverse returns.
 
-A state in which the fingertip is within 0.02 of the target ends a reach, and so does the time limit, if there is one: the step
-after it ignores its action, draws the arm and the target anew, pays nothing and has a discount of 0, so that what was paid
-before is forgotten. All other steps have a discount of 1.
+An episode ends when the fingertip is within 0.02 of the target or at the time limit, if there is one. The next step ignores its
+action and resets arm and target; its reward and its discount are 0, so that the reverse return restarts. All other steps have
+a discount of 1.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from retrospective.finite_mdp import Array
 REACHED = 0.02
 STATE_SIZE, ACTION_SIZE = 10, 2
 TO_TARGET = slice(8, 10)
-"""Where an observation has the vector from the target to the fingertip."""
+"""Entries of an observation with the vector from the target to the fingertip."""
 
 
 class ReacherStreams:
-    """Several arms side by side, each with its own generator; a `time_limit` of 0 is none."""
+    """N independent streams, one per seed; a `time_limit` of 0 means none."""
 
     def __init__(self, seeds: list[int], time_limit: int = 0):
         self._limit = time_limit or np.inf
@@ -28,7 +28,7 @@ class ReacherStreams:
         self.state: Array = np.stack([env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=True)])
 
     def step(self, actions: Array) -> tuple[Array, Array, Array]:
-        """Next states [n, 10], rewards [n], discounts [n]; actions [n, 2] outside [-1, 1] are clipped."""
+        """Next states [N, 10], rewards [N] and discounts [N]; actions [N, 2] are clipped to [-1, 1]."""
         over = self.reached(self.state) | (self._steps >= self._limit)
         state, reward = np.empty_like(self.state), np.zeros(len(self._envs))
         for i, (env, action) in enumerate(zip(self._envs, np.clip(actions, -1, 1), strict=True)):
@@ -42,6 +42,7 @@ class ReacherStreams:
 
     @staticmethod
     def reached(state: Array) -> np.ndarray:
+        """Whether the fingertip is at the target, [...], for states [..., 10]."""
         return np.linalg.norm(state[..., TO_TARGET], axis=-1) < REACHED
 
     def close(self) -> None:

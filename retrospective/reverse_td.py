@@ -1,8 +1,8 @@
-"""Reverse TD: learning what must have happened before, from one transition at a time, in constant memory.
+"""Reverse TD and relatives (Zhang et al. 2020): online learning of Reverse GVFs, in constant memory.
 
-All learners are linear, v(s) = x(s) . w; one-hot features make them tables. They are vectorised over replicas: weights are
-[..., F], every argument of `update` is an array [...] (features [..., F]) or broadcasts to it, and nothing is shared between
-replicas. Index t - 1 is the state that a transition leaves, t the one it enters.
+All learners are linear, v(s) = x(s) . w; one-hot features make them tabular. They are vectorised over independent replicas:
+weights are [..., F]; features are [..., F]; all other arguments of `update` are [...] or broadcast to it. A transition leaves
+the state at time t - 1 (`_tm1`) and enters the state at time t (`_t`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from retrospective.finite_mdp import Array, Numbers
 
 class StepSize(Protocol):
     def __call__(self, update: int) -> Numbers:
-        """For the update with this number, counted from 0."""
+        """Step size of update number `update`, counted from 0."""
         ...
 
 
@@ -32,7 +32,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class RobbinsMonro:
-    """alpha_n = alpha / (1 + n / delay)^power: its sum diverges and that of its squares does not if 1/2 < power <= 1."""
+    """alpha_n = alpha / (1 + n / delay)^power; for 1/2 < power <= 1 it satisfies the Robbins-Monro conditions."""
 
     alpha: Numbers
     delay: float = 1000.0
@@ -40,7 +40,7 @@ class RobbinsMonro:
 
     def __post_init__(self) -> None:
         if not 0.5 < self.power <= 1:
-            raise ValueError(f"a Robbins-Monro power must lie in (1/2, 1], not {self.power}")
+            raise ValueError(f"the power must lie in (1/2, 1], not {self.power}")
 
     def __call__(self, update: int) -> Numbers:
         return self.alpha / (1 + update / self.delay) ** self.power
@@ -55,8 +55,8 @@ class ReverseTD:
 
     w += alpha weight (R_t + gamma_t ((1 - lambda) x_{t-1} . w + lambda G_{t-1}) - x_t . w) x_t,  G_t = R_t + gamma_t G_{t-1}.
 
-    lambda 0 is Reverse TD; lambda 1 is regression on the reverse return itself. Off-policy, with lambda 0, the weight is
-    tau(S_{t-1}) rho(S_{t-1}, A_{t-1}), and the fixed point is the on-policy one.
+    lambda = 0 is Reverse TD; lambda = 1 is regression on the reverse return. Off-policy, with lambda = 0, the importance weight
+    is tau(S_{t-1}) rho(S_{t-1}, A_{t-1}), and the fixed point is the on-policy one.
     """
 
     def __init__(self, weights: ArrayLike, step_size: StepSize, lambda_: ArrayLike = 0.0):
@@ -69,8 +69,8 @@ class ReverseTD:
         self._updates = 0
 
     def update(self, x_tm1: Array, x_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
-        past = (1 - self._lambda) * _dot(x_tm1, self.weights) + self._lambda * self._return
-        error = reward + discount * past - _dot(x_t, self.weights)
+        bootstrap = (1 - self._lambda) * _dot(x_tm1, self.weights) + self._lambda * self._return
+        error = reward + discount * bootstrap - _dot(x_t, self.weights)
         self._return = reward + discount * self._return
         step = np.asarray(self._step_size(self._updates) * weight * error)
         self.weights += step[..., None] * x_t
@@ -78,13 +78,13 @@ class ReverseTD:
 
 
 class ReverseGTD:
-    """Off-policy Reverse TD by gradient descent: stable for any features, without knowing tau.
+    """Off-policy Reverse TD by a gradient TD method: stable for any features, without the density ratio tau.
 
     delta_t = weight (R_t + gamma_t x_{t-1} . w - x_t . w),
     h += beta (delta_t - x_t . h) x_t,  w += alpha weight (x_t - gamma_t x_{t-1}) (x_t . h).
 
-    Its fixed point solves E_mu[delta_t x_t] = 0. With weight rho alone that is not the on-policy point, for the states that
-    are left are then met as often as the behaviour meets them; with weight tau rho it is.
+    Its fixed point solves E_mu[delta_t x_t] = 0. With weight rho this differs from the on-policy fixed point, since S_{t-1} is
+    distributed as under the behaviour policy; with weight tau rho it is the on-policy one.
     """
 
     def __init__(self, weights: ArrayLike, step_size: StepSize, auxiliary_step_size: StepSize):
@@ -96,18 +96,18 @@ class ReverseGTD:
 
     def update(self, x_tm1: Array, x_t: Array, reward: Numbers, discount: Numbers, weight: Numbers = 1.0) -> None:
         delta = weight * (reward + discount * _dot(x_tm1, self.weights) - _dot(x_t, self.weights))
-        advice = _dot(x_t, self._auxiliary)
-        descent = np.asarray(weight * advice)[..., None] * (x_t - np.asarray(discount)[..., None] * x_tm1)
-        self._auxiliary += np.asarray(self._auxiliary_step_size(self._updates) * (delta - advice))[..., None] * x_t
+        correction = _dot(x_t, self._auxiliary)
+        descent = np.asarray(weight * correction)[..., None] * (x_t - np.asarray(discount)[..., None] * x_tm1)
+        self._auxiliary += np.asarray(self._auxiliary_step_size(self._updates) * (delta - correction))[..., None] * x_t
         self.weights += np.asarray(self._step_size(self._updates))[..., None] * descent
         self._updates += 1
 
 
 class DensityRatio:
-    """tau(s) = d_pi(s) / d_mu(s) = x(s) . w, learnt from the behaviour's stream by COP-TD (Hallak and Mannor 2017).
+    """Density ratio tau(s) = d_pi(s) / d_mu(s) = x(s) . w, learnt from the behaviour policy by COP-TD (Hallak and Mannor 2017).
 
-    tau satisfies tau(S_t) = E_mu[rho_{t-1} tau(S_{t-1}) | S_t], hence w += alpha (rho_{t-1} x_{t-1} . w - x_t . w) x_t. That
-    leaves the scale open; E_mu[tau] = 1 fixes it, with the mean feature of the stream.
+    tau(S_t) = E_mu[rho_{t-1} tau(S_{t-1}) | S_t] gives w += alpha (rho_{t-1} x_{t-1} . w - x_t . w) x_t, up to scale. The scale
+    follows from E_mu[tau] = 1, with the running mean of the features.
     """
 
     def __init__(self, num_features: int, step_size: StepSize, replicas: tuple[int, ...] = ()):
@@ -125,5 +125,5 @@ class DensityRatio:
         self.weights /= np.maximum(scale, 1e-6)[..., None]
 
     def __call__(self, x: Array) -> Array:
-        """tau at the features x; a ratio is never negative."""
+        """tau [...] at the features x [..., F], clipped at 0."""
         return np.maximum(_dot(x, self.weights), 0.0)

@@ -1,11 +1,11 @@
-"""A game whose every frame says which game and which step it is, so that nothing can be mixed up unnoticed."""
+"""An environment whose frames encode the game and the step, so that any mix-up of data shows."""
 
 import gymnasium
 import numpy as np
 
 
 class Counter(gymnasium.Env):
-    """Pixel rows hold the step, pixel columns of the lower half the game's own number; reward is the step's number.
+    """The upper half of a frame holds the step, the lower half a random number of the game; the reward is the step.
 
     A game lasts 3 to 9 steps; games with an even number terminate, the others are truncated.
     """
@@ -31,7 +31,7 @@ class Counter(gymnasium.Env):
 
 
 class Failing(Counter):
-    """A game that breaks at its second step."""
+    """An environment that raises at its second step."""
 
     def step(self, action):
         if self.step_count == 1:

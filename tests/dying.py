@@ -1,4 +1,4 @@
-"""A game that takes its process with it, once: `gym:tests.dying:Dying-v0`."""
+"""An environment that kills its process, once: `gym:tests.dying:Dying-v0`."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import gymnasium
 from tests.counter import Counter
 
 MARK = "HINDCAST_TEST_MARK"
-"""Names the file that says that it has happened."""
+"""Environment variable with the path of a file that is created when it happens."""
 STEPS = 40
 
 

@@ -1,4 +1,4 @@
-"""A game that breaks after a while: `gym:tests.fragile:Fragile-v0`."""
+"""An environment that raises after some steps: `gym:tests.fragile:Fragile-v0`."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ import gymnasium
 from tests.counter import Counter
 
 SOUND = "HINDCAST_TEST_SOUND"
-"""Names, if set, the file with the number of the only process in which it does not break: the first that would have."""
+"""Environment variable with the path of a file. The first process to reach STEPS writes its id there and never raises."""
 STEPS = 60
-"""Few enough for an actor not to be trusted yet when it breaks."""
+"""Few enough that the failures of the slot are not yet cleared."""
 
 
 class Fragile(Counter):

@@ -10,7 +10,7 @@ from typing import Any
 from actors.evaluator import MAX_ENVS, Evaluation, evaluate, record_video
 from actors.resources import acting_threads, available_cores
 from agents.agent import Agent
-from agents.initialisation import weights_loaded_later
+from agents.initialisation import skip_initialisation
 from agents.threads import set_threads
 from configs.errors import CheckpointError, RunError, StopRequested
 from configs.evaluate import EvaluateConfig
@@ -119,7 +119,7 @@ def _video_name(config: EvaluateConfig, frame: int) -> str:
 def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
     """The acting network of a checkpoint."""
     spec = game_spec(config.env.game, config.env.protocol)
-    with weights_loaded_later():
+    with skip_initialisation():
         agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
     try:
         agent.load_state_dict(checkpoint.group("learner.parameter.agent"))

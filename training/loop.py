@@ -22,7 +22,7 @@ import torch
 from actors.pool import ActorPool, PoolReport
 from actors.resources import Resources, available_cores, choose_resources
 from actors.serial_pool import SerialPool
-from agents.initialisation import weights_loaded_later
+from agents.initialisation import skip_initialisation
 from agents.tasks import check_compiles
 from agents.threads import set_threads
 from configs.errors import CheckpointError, ConfigError, GameError, PoolError, RunError, StopRequested
@@ -132,7 +132,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         with ExitStack() as playing:
             pool = make_pool(config, resources, stop)
             playing.callback(pool.close)
-            with weights_loaded_later() if checkpoint is not None else nullcontext():
+            with skip_initialisation() if checkpoint is not None else nullcontext():
                 learner = Learner(config, pool.spec)
             run = TrainingRun(config, directory, pool, learner)
             if checkpoint is not None:

@@ -1,8 +1,8 @@
-"""The auxiliary tasks by name."""
+"""The registry of auxiliary tasks."""
 
 from __future__ import annotations
 
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from agents.tasks.gvf import GVF
 from agents.tasks.none import NoTask
 from agents.tasks.pixel_control import PixelControl
@@ -32,4 +32,4 @@ def check_compiles(config: TrainConfig) -> None:
         raise ConfigError(f"--compile has no second derivatives, which --task {config.task} needs for its meta-gradient")
 
 
-__all__ = ["META_LEARNED", "TASKS", "AuxiliaryTask", "Scene", "TaskLoss", "check_compiles"]
+__all__ = ["META_LEARNED", "TASKS", "AuxiliaryTask", "TaskInputs", "TaskLoss", "check_compiles"]

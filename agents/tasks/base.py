@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,65 +15,62 @@ from envs.stream import EnvSpec
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What a task sees besides its own predictions."""
+class TaskInputs:
+    """Inputs of a task's loss besides its own predictions."""
 
     batch: Batch
     observations: Tensor
     """[T + 1, B, S * C, H, W] uint8"""
     questions: tuple[Tensor, ...] = ()
-    """What `AuxiliaryTask.ask` answered."""
+    """Outputs of `AuxiliaryTask.ask`: for GVF tasks cumulants and discounts, each [T + 1, B, d]."""
 
 
 @dataclass(frozen=True)
 class TaskLoss:
-    """What a task asks the learner to minimise; the learner weighs, masks and sums it."""
+    """Per-step loss of a task. The learner adds weight * sum(loss * mask) to IMPALA's loss."""
 
     loss: Tensor
-    """[T, B] per step."""
+    """[T, B], per step, neither masked nor weighted."""
     mask: Tensor
-    """[T, B] bool, the steps that count."""
+    """[T, B] bool, False for steps that are left out of the sum."""
     metrics: dict[str, Tensor] = field(default_factory=dict)
-    """Scalars to log."""
+    """Scalars to log, by tag."""
     histograms: dict[str, Tensor] = field(default_factory=dict)
-    """Collections of numbers to log."""
+    """Tensors whose distribution is logged, by tag."""
 
 
 class AuxiliaryTask(nn.Module, ABC):
-    """A module that owns its heads and judges what they predict from the shared torso's features.
+    """A module with its own heads on the shared torso's features, and their loss.
 
-    A task may own a question network as well. Its parameters are phi: the loss never reaches them. If `learns_questions`, they
-    follow the meta-gradient; if not they stay as they were drawn.
+    A task may own a question network, `questions`, with parameters phi. The task's loss has no gradient with respect to phi.
     """
 
-    learns_questions = False
+    learns_questions: ClassVar[bool] = False
+    """Whether phi follows the meta-gradient; otherwise phi keeps its initial value."""
 
     def __init__(self, weight: float):
         super().__init__()
         self.weight = weight
-        """Of the loss, in the learner's sum."""
+        """Factor of the loss in the learner's sum."""
         self.questions: nn.Module | None = None
 
     @classmethod
     @abstractmethod
     def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> AuxiliaryTask:
-        """The task for a game and a torso with `num_features` outputs."""
+        """Return the task for games of `spec` and a torso with `num_features` outputs."""
 
     @abstractmethod
     def predict(self, features: Tensor) -> Tensor:
-        """The heads' outputs [T + 1, B, ...] from the features [T + 1, B, F]."""
+        """Outputs of the heads [T + 1, B, ...] for features [T + 1, B, F]."""
 
     @abstractmethod
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        """What is wrong with `prediction`.
-
-        `fixed` has the same values and no gradient: targets that bootstrap take them from it.
-        """
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        """Per-step loss [T, B]; `fixed` is stop_gradient(prediction), for bootstrapped targets."""
 
     def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, ...]:
-        """The outputs of the question network, if there is one, for `pixels` [T + 1, B, S * C, H, W] from `Agent.see`."""
+        """Outputs of the question network, if there is one, for preprocessed observations `pixels` [T + 1, B, S * C, H, W]."""
         return ()
 
-    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
-        """Images [H, W, 3] uint8 that show what the task is about; `pixels` are the observations as networks see them."""
+    def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
+        """Images [H, W, 3] uint8 for TensorBoard, by name; `pixels` are the preprocessed observations."""
         return {}

@@ -1,10 +1,10 @@
-"""The plain agent: the task that asks for nothing."""
+"""The plain IMPALA agent, as the task whose loss is 0."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
@@ -17,5 +17,5 @@ class NoTask(AuxiliaryTask):
     def predict(self, features: Tensor) -> Tensor:
         return features[..., :0]
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        return TaskLoss(prediction[:-1].sum(-1), scene.batch.valid)
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        return TaskLoss(prediction[:-1].sum(-1), inputs.batch.valid)

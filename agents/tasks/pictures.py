@@ -1,4 +1,4 @@
-"""Pictures of what a task is about, for TensorBoard."""
+"""Figures of questions and Q maps, for TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 SHOWN = 6
-"""Frames of an unroll that are shown."""
+"""Number of frames shown of an unroll."""
 
 
 def draw_questions(
     frames: Tensor, numbers: list[int], cumulant: Tensor, discount: Tensor, answer: Tensor, saliency: Tensor
 ) -> np.ndarray:
-    """For each question where it looks, frame by frame, and beside it the cumulant and the answer over time.
+    """Image [H, W, 3]: for each question a saliency map of its cumulant on some frames, its cumulant and its answer over time.
 
     `frames` [T + 1, C, H, W]; `cumulant`, `discount`, `answer` [T + 1, n]; `saliency` [n, T + 1, H, W].
     """
-    times = _spread(len(frames))
+    times = _evenly_spaced(len(frames))
     figure = Figure(figsize=(1.5 * SHOWN + 4, 1.6 * len(numbers)), dpi=80, layout="constrained")
     axes = figure.subplots(len(numbers), SHOWN + 1, squeeze=False, width_ratios=[*[1] * SHOWN, 2.6])
     for row, number in enumerate(numbers):
@@ -45,8 +45,8 @@ def draw_questions(
 
 
 def draw_maps(frames: Tensor, maps: dict[str, Tensor]) -> np.ndarray:
-    """Frames [T, C, H, W] and, below each, one map a row; `maps` are [T, h, w]."""
-    times = _spread(len(frames))
+    """Image [H, W, 3]: some of the frames [T, C, H, W] and below them a row for each of `maps` [T, h, w]."""
+    times = _evenly_spaced(len(frames))
     figure = Figure(figsize=(1.6 * SHOWN + 0.5, 1.6 * (1 + len(maps))), dpi=80, layout="constrained")
     axes = figure.subplots(1 + len(maps), SHOWN, squeeze=False)
     for column, t in enumerate(times):
@@ -63,7 +63,7 @@ def draw_maps(frames: Tensor, maps: dict[str, Tensor]) -> np.ndarray:
     return _render(figure)
 
 
-def _spread(length: int) -> list[int]:
+def _evenly_spaced(length: int) -> list[int]:
     return np.linspace(0, length - 1, SHOWN).round().astype(int).tolist()
 
 

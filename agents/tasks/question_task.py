@@ -1,4 +1,4 @@
-"""What GVF and Reverse GVF tasks share: a question network, an answer head, and their metrics."""
+"""Base of GVF and Reverse GVF tasks: question network, answer head, regression loss and metrics."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from torch.nn import functional as F
 from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.questions import QuestionNetwork
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
 SMALLEST_VARIANCE = 1e-12
-"""Below this a target is taken for constant."""
+"""Targets with a smaller variance count as constant."""
 
 
 class QuestionTask(AuxiliaryTask):
-    """The answer head regresses on returns of the cumulants that the question network emits."""
+    """The answer head regresses on returns of the cumulants and discounts from the question network.
+
+    loss = sum_i (answer_i - target_i)^2 / (2 sqrt(d)), for d questions. With `scale_cumulants` cumulants are scaled by
+    1 - gamma, so that the exact answers are weighted averages of cumulants, in (-1, 1).
+    """
 
     learns_questions = True
 
     def __init__(self, config: TaskConfig, spec: EnvSpec, num_features: int):
         super().__init__(config.answer_weight)
         self._lambda = config.answer_lambda
-        self._looks_ahead = config.question_input == "future"
-        self._unit = config.scale_cumulants
+        self._asks_future = config.question_input == "future"
+        self._scale_cumulants = config.scale_cumulants
         self._frames_per_step = spec.frames_per_step
         self._depth = spec.observation_shape[0] // spec.frame_shape[0]
         self._channels = spec.frame_shape[0]
@@ -46,15 +50,15 @@ class QuestionTask(AuxiliaryTask):
 
     @abstractmethod
     def targets(self, cumulant: Tensor, discount: Tensor, answer: Tensor, batch: Batch) -> tuple[Tensor, slice, Tensor]:
-        """The returns [T, B, d], the T of the T + 1 observations that they belong to, and which of them count [T, B].
+        """Targets [T, B, d], the slice of the T + 1 observations that they belong to, and their mask [T, B].
 
-        `cumulant`, `discount` and `answer` are [T + 1, B, d].
+        `cumulant`, `discount` and `answer` are [T + 1, B, d]; `answer` has no gradient.
         """
 
     def ask(self, pixels: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Cumulants and discounts, each [T + 1, B, d]."""
-        if self._looks_ahead:
-            pixels = look_ahead(pixels, batch, self._depth)
+        """Cumulants and discounts, each [T + 1, B, d]; the first call calibrates the question network."""
+        if self._asks_future:
+            pixels = future_observations(pixels, batch, self._depth)
         images = pixels.flatten(0, 1)
         if not self.questions.calibrated:
             self.questions.calibrate(images)
@@ -62,12 +66,12 @@ class QuestionTask(AuxiliaryTask):
         return cumulant.unflatten(0, pixels.shape[:2]), discount.unflatten(0, pixels.shape[:2])
 
     def predict(self, features: Tensor) -> Tensor:
-        """[T + 1, B, d]"""
+        """Answers [T + 1, B, d]."""
         return self.answers(features)
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        cumulant, discount = scene.questions
-        target, which, mask = self.targets(cumulant, discount, fixed, scene.batch)
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        cumulant, discount = inputs.questions
+        target, which, mask = self.targets(cumulant, discount, fixed, inputs.batch)
         error = prediction[which] - target
         with torch.no_grad():
             metrics = {
@@ -82,18 +86,18 @@ class QuestionTask(AuxiliaryTask):
         }
         return TaskLoss(0.5 * (error**2).sum(-1) / error.shape[-1] ** 0.5, mask, metrics, histograms)
 
-    def pictures(self, prediction: Tensor, pixels: Tensor, scene: Scene) -> dict[str, np.ndarray]:
+    def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_questions
 
-        observations = scene.observations
+        observations = inputs.observations
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:4]
         pixels = pixels.detach().requires_grad_()
         with torch.enable_grad():
-            cumulant, discount = self.ask(pixels, scene.batch)
-            looks = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
-        saliency = torch.stack([look[:, 0, -self._channels :].abs().sum(1) for look in looks])
-        saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Single pixels say little.
+            cumulant, discount = self.ask(pixels, inputs.batch)
+            gradients = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
+        saliency = torch.stack([gradient[:, 0, -self._channels :].abs().sum(1) for gradient in gradients])
+        saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Gradients of single pixels are noisy.
         return {
             "questions": draw_questions(
                 observations[:, 0, -self._channels :],
@@ -106,24 +110,24 @@ class QuestionTask(AuxiliaryTask):
         }
 
 
-def look_ahead(observations: Tensor, batch: Batch, depth: int) -> Tensor:
-    """For each observation the one that holds the `depth` frames after it, or as many as its episode and the unroll have."""
+def future_observations(observations: Tensor, batch: Batch, depth: int) -> Tensor:
+    """For each observation [T + 1, B, ...] the one `depth` steps later, or the last one of its episode in the unroll."""
     time = len(observations)
     step = torch.arange(time, device=observations.device)[:, None].expand(time, observations.shape[1])
-    goes_on = torch.cat([~batch.first[1:], torch.zeros_like(batch.first[:1])])
+    continues = torch.cat([~batch.first[1:], torch.zeros_like(batch.first[:1])])
     ahead = step
     for _ in range(depth):
-        ahead = ahead + goes_on.gather(0, ahead).long()
+        ahead = ahead + continues.gather(0, ahead).long()
     columns = torch.arange(observations.shape[1], device=observations.device)
     return observations[ahead, columns]
 
 
 def relative_error(error: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error over the variance of the target, [N, d] -> mean over d; 1 is what a constant achieves.
+    """Mean squared error over the variance of the target, averaged over d, for [N, d]; 1 for the best constant prediction.
 
-    Targets that do not vary are left out; NaN if none does, as with N < 2.
+    Constant targets are left out; NaN if all are constant, as with N < 2.
     """
     if not len(target):
-        return target.new_full((), torch.nan)  # `var` would warn.
+        return target.new_full((), torch.nan)  # `var` warns of empty tensors.
     variance = target.var(0, correction=0)
     return torch.where(variance > SMALLEST_VARIANCE, (error**2).mean(0) / variance, torch.nan).nanmean()

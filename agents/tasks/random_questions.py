@@ -1,4 +1,4 @@
-"""The controls: questions as they were drawn, never learnt. They tell discovery from mere auxiliary prediction."""
+"""Ablations with random questions: phi keeps its initial value. They separate discovery from auxiliary prediction as such."""
 
 from __future__ import annotations
 

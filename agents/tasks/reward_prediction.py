@@ -1,6 +1,7 @@
-"""Reward prediction: which reward does this action bring in this state?
+"""Reward prediction, after Jaderberg et al. 2017: the immediate reward of each state-action pair.
 
-Unlike UNREAL's, which looks at three frames from a replay, the prediction is of the current state-action pair.
+UNREAL predicts the next reward from three frames of a skewed replay buffer; here the prediction is on-policy, from the features
+of the current state, for the action taken.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from agents.initialisation import HEAD_GAIN, orthogonal
-from agents.tasks.base import AuxiliaryTask, Scene, TaskLoss
+from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
 SIGNS = 3
-"""Negative, zero, positive."""
+"""Classes: negative, zero, positive."""
 
 
 class RewardPrediction(AuxiliaryTask):
-    """One head per action: logits of the reward's sign, or the reward itself."""
+    """One head per action: logits of the sign of the reward (cross-entropy), or the clipped reward (half the squared error)."""
 
     def __init__(self, weight: float, num_features: int, num_actions: int, classify: bool):
         super().__init__(weight)
@@ -33,11 +34,11 @@ class RewardPrediction(AuxiliaryTask):
         return cls(config.reward_prediction_weight, num_features, spec.num_actions, classify)
 
     def predict(self, features: Tensor) -> Tensor:
-        """[T + 1, B, A, 3] or, for regression, [T + 1, B, A, 1]"""
+        """Logits [T + 1, B, A, 3] or, for regression, rewards [T + 1, B, A, 1]."""
         return self.head(features).unflatten(-1, self._shape)
 
-    def loss(self, prediction: Tensor, fixed: Tensor, scene: Scene) -> TaskLoss:
-        batch = scene.batch
+    def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:
+        batch = inputs.batch
         width = self._shape[1]
         taken = prediction[:-1].gather(2, batch.action[..., None, None].expand(-1, -1, 1, width)).squeeze(2)
         if not self._classify:
@@ -45,15 +46,15 @@ class RewardPrediction(AuxiliaryTask):
             return TaskLoss(0.5 * error**2, batch.valid, {"auxiliary/absolute_error": _mean(error.abs(), batch.valid)})
         target = batch.reward.sign().long() + 1
         log_likelihood = taken - taken.logsumexp(-1, keepdim=True)
-        right = (taken.argmax(-1) == target).float()
-        rare = batch.valid & (target != 1)
+        correct = (taken.argmax(-1) == target).float()
+        rewarded = batch.valid & (target != 1)
         metrics = {
-            "auxiliary/accuracy": _mean(right, batch.valid),
-            "auxiliary/accuracy_on_rewards": _mean(right, rare),
+            "auxiliary/accuracy": _mean(correct, batch.valid),
+            "auxiliary/accuracy_on_rewards": _mean(correct, rewarded),
         }
         return TaskLoss(-log_likelihood.gather(-1, target[..., None]).squeeze(-1), batch.valid, metrics)
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Over the steps in `mask`; NaN if there are none."""
+    """Mean of `values` over the steps in `mask`; NaN if there are none."""
     return torch.where(mask, values, 0).sum() / mask.sum()

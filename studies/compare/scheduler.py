@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.cluster import cause_of, start_ray, stop_ray
+from actors.cluster import error_cause, start_ray, stop_ray
 from actors.resources import available_cores, choose_resources
 from agents.tasks import check_compiles
 from configs.compare import CompareConfig
@@ -148,7 +148,7 @@ class GridRun:
             if self._attempts[trial.name] < self._grid.config.attempts:
                 self._waiting.append(trial)
             else:
-                self._failures[trial.name] = cause_of(error)
+                self._failures[trial.name] = error_cause(error)
                 self._grid.write_failures(self._failures)
         finally:
             ray.kill(running.process)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
-from actors.evaluator import film_game
+from actors.evaluator import record_frames
 from configs.errors import RunError
 from studies.compare.sweep import Trial, TrialState
 from training.evaluation import load_agent
@@ -68,7 +68,7 @@ def write_strip(trial: Trial) -> None:
     """Pictures of one game after training, side by side, for TensorBoard."""
     config = trial.config
     agent = load_agent(config, trial.directory.checkpoints(config.run.keep_checkpoints).newest())
-    film, _ = film_game(agent, config.env.game, config.env.protocol, config.run.seed)
+    film, _ = record_frames(agent, config.env.game, config.env.protocol, config.run.seed)
     with SummaryWriter(str(trial.path), filename_suffix=".strip") as board:
         board.add_image("evaluation/game", strip(film), config.run.frames, dataformats="HWC")
 

@@ -92,7 +92,7 @@ def question_maps(learner: Learner, game: str) -> Maps:
     """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
     task, agent = learner.task, learner.agent
     assert task.questions is not None
-    pixels = agent.see(torch.from_numpy(GRIDS[game]().pictures))
+    pixels = agent.preprocess(torch.from_numpy(GRIDS[game]().images))
     cumulant, discount = task.questions(pixels)
     features = agent.torso(pixels)
     policy = agent.policy(features).double().softmax(-1)

@@ -23,8 +23,8 @@ def exact_answers(grid: Grid, policy: Array, cumulant: Array, discount: Array) -
     ending = np.zeros_like(flow)
     ending[:, :, ends] = 1.0
     forward = FiniteMDP(flow, inside * cumulant * (1 - entered), inside * (1 - ending) * entered)
-    cut = inside * _restart(grid) / grid.limit
-    moved = inside * flow * (1 - 1 / grid.limit)
+    cut = inside * _restart(grid) / grid.time_limit
+    moved = inside * flow * (1 - 1 / grid.time_limit)
     cut_flow = moved + cut + (1 - inside) * flow
     carried = np.divide(moved, cut_flow, out=np.zeros_like(flow), where=cut_flow > 0)
     backward = FiniteMDP(cut_flow, carried * cumulant * (1 - left), carried * left)
@@ -36,7 +36,7 @@ def _transitions(grid: Grid) -> tuple[Array, np.ndarray]:
     states, actions = grid.next_state.shape
     flow = np.zeros((states, actions, states))
     flow[np.arange(states)[:, None], np.arange(actions), grid.next_state] = 1.0
-    ends = np.unique(grid.next_state[grid.ends])
+    ends = np.unique(grid.next_state[grid.terminal])
     flow[ends] = _restart(grid)
     return flow, ends
 
@@ -44,5 +44,5 @@ def _transitions(grid: Grid) -> tuple[Array, np.ndarray]:
 def _restart(grid: Grid) -> Array:
     """[S], where games begin."""
     chance = np.zeros(len(grid.next_state))
-    chance[grid.starts] = 1 / len(grid.starts)
+    chance[grid.initial_states] = 1 / len(grid.initial_states)
     return chance

@@ -90,7 +90,7 @@ class Experiment:
         import ray  # Takes seconds, which a finished experiment does without.
         from ray.exceptions import RayError
 
-        from actors.cluster import cause_of, start_ray, stop_ray
+        from actors.cluster import error_cause, start_ray, stop_ray
 
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
         try:
@@ -107,7 +107,7 @@ class Experiment:
                     try:
                         yield from zip(numbers, ray.get(reference), strict=True)
                     except RayError as error:
-                        failures.append(f"runs {numbers[0]} to {numbers[-1]} failed: {cause_of(error)}")
+                        failures.append(f"runs {numbers[0]} to {numbers[-1]} failed: {error_cause(error)}")
         finally:
             stop_ray()
         if failures:

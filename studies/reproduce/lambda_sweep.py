@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from configs.reproduce import ReproduceConfig
 from retrospective.finite_mdp import simulate
-from retrospective.microdrone import microdrone, uniform_policy
+from retrospective.microdrone import clockwise_policy, microdrone
 from retrospective.reverse_td import Constant, ReverseTD
 from studies.reproduce.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 
@@ -59,7 +59,7 @@ def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
 
 def learn(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Every lambda and step size at once, on the same stream for each run."""
-    mdp, policy = microdrone(), uniform_policy(settings["clockwise"])
+    mdp, policy = microdrone(), clockwise_policy(settings["clockwise"])
     exact = mdp.reverse_gvf(policy)
     lambdas, alphas = np.array(settings["lambdas"]), np.array(settings["alphas"])
     shape = (len(numbers), len(lambdas), len(alphas))

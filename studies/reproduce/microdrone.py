@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from configs.reproduce import ReproduceConfig
-from retrospective.anomaly import AnomalyMonitor, floor
+from retrospective.anomaly import AnomalyMonitor, minimum_probability
 from retrospective.finite_mdp import FiniteMDP, importance_ratio, simulate
-from retrospective.microdrone import microdrone, uniform_policy
+from retrospective.microdrone import clockwise_policy, microdrone
 from retrospective.quantile_td import QuantileReverseTD, quantile_huber_gradient
 from studies.reproduce.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
 
@@ -64,7 +64,7 @@ def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
 def learn_and_watch(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Phase 1 learns the target policy's quantiles from the behaviour's stream; phase 2 watches the target policy."""
     mdp = microdrone()
-    behaviour, target = uniform_policy(settings["behaviour_clockwise"]), uniform_policy(settings["target_clockwise"])
+    behaviour, target = clockwise_policy(settings["behaviour_clockwise"]), clockwise_policy(settings["target_clockwise"])
     rho, exact, x = importance_ratio(mdp, target, behaviour), mdp.reverse_gvf(target), np.eye(mdp.num_states)
     learner = QuantileReverseTD(
         np.zeros((len(numbers), settings["quantiles"], mdp.num_states)),
@@ -89,7 +89,7 @@ def watch(
     mdp: FiniteMDP, learner: QuantileReverseTD, anomaly: str, settings: Settings, rngs: Sequence[np.random.Generator]
 ) -> np.ndarray:
     """Anomaly probabilities [runs, logs], each the mean since the last; the anomaly begins half-way."""
-    normal, strange = uniform_policy(settings["target_clockwise"]), uniform_policy(settings["anomalous_clockwise"])
+    normal, strange = clockwise_policy(settings["target_clockwise"]), clockwise_policy(settings["anomalous_clockwise"])
     half, x = settings["watching_steps"] // 2, np.eye(mdp.num_states)
     monitor = AnomalyMonitor(lambda state: learner.quantiles(x[state]), (len(rngs),), settings["delta"], settings["sigma"])
     probabilities, state = [], None
@@ -111,7 +111,7 @@ def fixed_point_error(settings: Settings) -> float:
 
     Found with the expectation of the update, made many times.
     """
-    mdp, target = microdrone(), uniform_policy(settings["target_clockwise"])
+    mdp, target = microdrone(), clockwise_policy(settings["target_clockwise"])
     joint = (mdp.stationary_distribution(target)[:, None] * target)[..., None] * mdp.transition  # d(s) pi(a|s) p(t|s, a)
     theta = np.zeros((mdp.num_states, settings["quantiles"]))
     for _ in range(EXPECTED_UPDATES):
@@ -141,7 +141,8 @@ def draw(
         right.plot(watched, mean, label=f"{name} anomaly")
         right.fill_between(watched, mean - error, mean + error, alpha=0.25)
     right.axvline(watched[-1] / 2, color="0.5", linestyle=":", label="anomaly begins")
-    right.axhline(floor(SETTINGS["delta"], SETTINGS["sigma"]), color="0.7", linestyle="--", label="least possible")
+    least = minimum_probability(SETTINGS["delta"], SETTINGS["sigma"])
+    right.axhline(least, color="0.7", linestyle="--", label="least possible")
     right.set(title="b: watching", xlabel="step", ylabel="anomaly probability", ylim=(0.3, 1))
     right.legend(fontsize=8)
     for axes in (left, right):
@@ -160,7 +161,7 @@ def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str
         f"**3a.** The norm of the error of the quantiles' mean falls from {before[0]:.3f} +- {before[1]:.3f} (first log) to"
         f" {after[0]:.3f} +- {after[1]:.3f} (last log). Its floor is {floor_of_error:.3f}: the fixed point of quantile"
         f" regression with Huber's loss is not exact (kappa {SETTINGS['kappa']:g}). The exact values are"
-        f" {', '.join(f'{v:.3f}' for v in microdrone().reverse_gvf(uniform_policy(SETTINGS['target_clockwise'])))}.",
+        f" {', '.join(f'{v:.3f}' for v in microdrone().reverse_gvf(clockwise_policy(SETTINGS['target_clockwise'])))}.",
         "",
         "**3b.** Mean anomaly probability:",
         "",
@@ -177,7 +178,8 @@ def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"The least possible probability is {floor(SETTINGS['delta'], SETTINGS['sigma']):.3f}; that of normal data lies above"
+        f"The least possible probability is {minimum_probability(SETTINGS['delta'], SETTINGS['sigma']):.3f};"
+        " that of normal data lies above"
         " it because the energy used before a place is itself uncertain.",
         "",
         "The paper's finding (the error falls to near its floor; the probability rises with either anomaly)"

@@ -16,19 +16,19 @@ def make_agent(game, protocol="impala"):
     return Agent(make_games(game, protocol, 1).spec, "shallow")
 
 
-def test_exactly_the_games_asked_for_are_played_whole():
+def test_exactly_the_requested_number_of_whole_games_is_played():
     told = []
     result = evaluate(make_agent(COUNTER), COUNTER, "impala", 21, seed=0, on_step=lambda *counts: told.append(counts))
     done, steps = zip(*told, strict=True)
     assert len(result.scores) == len(result.steps) == 21
     assert list(done) == sorted(done)
     assert list(steps) == [16 * (n + 1) for n in range(len(steps))]
-    assert (done[0], done[-1]) == (0, 21)  # Asked at every step, so that a stop need not wait for the end of a game.
+    assert (done[0], done[-1]) == (0, 21)  # Called at every step, so that a stop need not wait for the end of a game.
     for score, steps in zip(result.scores, result.steps, strict=True):
         assert score == steps * (steps + 1) / 2
 
 
-def test_short_games_are_not_favoured():
+def test_evaluation_is_not_biased_towards_short_games():
     """Sixteen environments, one game each: the scores must be those of their first games, long ones included."""
     lengths = evaluate(make_agent(COUNTER), COUNTER, "impala", episodes=16, seed=0).steps
     assert max(lengths) == 9
@@ -49,12 +49,12 @@ def test_summary_by_hand():
 
 
 @pytest.mark.parametrize("game", ["collect_objects", "gym:ALE/Pong-v5", COUNTER])
-def test_no_protocol_or_human_score_is_claimed_for_games_outside_the_protocols(game):
+def test_games_outside_the_atari_protocols_have_no_protocol_and_no_human_score(game):
     summary = Evaluation(game, "impala", [1.0, 2.0], [5, 5]).summary()
     assert (summary["protocol"], summary["human_normalised"]) == (None, None)
 
 
-def test_actions_follow_the_policy():
+def test_actions_are_sampled_from_the_policy():
     rng = np.random.default_rng(0)
     probabilities = np.array([0.1, 0.6, 0.3])
     actions = sample_actions(np.tile(np.log(probabilities), (20_000, 1)), rng)
@@ -81,9 +81,9 @@ def test_greedy_actions_are_the_most_probable_ones():
 def test_a_video_is_written(tmp_path, game):
     path = tmp_path / "videos" / "game.mp4"
     record_video(make_agent(game), game, "impala", seed=0, path=path)
-    film = imageio.mimread(path, memtest=False)
-    assert len(film) >= 8
-    assert film[0].shape[0] >= 200
+    frames = imageio.mimread(path, memtest=False)
+    assert len(frames) >= 8
+    assert frames[0].shape[0] >= 200
     if game == "breakout":
-        assert film[0].shape == (210, 160, 3)
-        assert np.abs(film[0][..., 0].astype(int) - film[0][..., 2]).max() > 50  # In colour.
+        assert frames[0].shape == (210, 160, 3)
+        assert np.abs(frames[0][..., 0].astype(int) - frames[0][..., 2]).max() > 50  # In colour.

@@ -1,4 +1,4 @@
-"""Both pools against a game whose frames say what they are."""
+"""Both pools on an environment whose frames encode the game and the step."""
 
 import copy
 import threading
@@ -43,7 +43,7 @@ def make_pool(make_config):
 
 
 @pytest.mark.parametrize("kind", ["serial", "ray"])
-def test_frames_rewards_ends_and_recurrent_state_agree_across_unroll_borders(make_pool, kind):
+def test_batches_are_consistent_within_and_across_unrolls(make_pool, kind):
     pool, learner = make_pool(kind, game=COUNTER, lstm_size=8, in_flight=1)
     batches = [pool.next_batch() for _ in range(6)]
     ends = {"terminated": 0, "truncated": 0}
@@ -77,7 +77,7 @@ def test_frames_rewards_ends_and_recurrent_state_agree_across_unroll_borders(mak
 
 
 @pytest.mark.parametrize("kind", ["serial", "ray"])
-def test_rollouts_use_the_newest_weights_and_say_which(make_pool, kind):
+def test_rollouts_use_the_newest_weights_and_record_their_version(make_pool, kind):
     pool, learner = make_pool(kind, in_flight=2)
     older, newer = learner.agent, copy.deepcopy(learner.agent)
     with torch.no_grad():
@@ -89,14 +89,14 @@ def test_rollouts_use_the_newest_weights_and_say_which(make_pool, kind):
     seen = [int(batch.version[0]) for batch in batches]
     assert (seen[0], seen[-1]) == (0, 7)
     assert seen == sorted(seen)
-    assert seen.count(0) <= 3  # The first, and no more than were under way.
+    assert seen.count(0) <= 3  # The first, and those that were in flight.
     for batch, version in zip(batches, seen, strict=True):
         used, other = (newer, older) if version else (older, newer)
         assert torch.allclose(batch.logits, used.unroll(batch).logits[:-1], atol=1e-5)
         assert not torch.allclose(batch.logits, other.unroll(batch).logits[:-1], atol=1e-3)
 
 
-def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
+def test_serial_pools_are_deterministic_given_the_seed(make_pool):
     def play(seed):
         pool, _ = make_pool("serial", seed=seed)
         return [pool.next_batch() for _ in range(5)]
@@ -109,7 +109,7 @@ def test_serial_runs_are_equal_from_one_seed_and_differ_between_two(make_pool):
 
 
 @pytest.mark.parametrize("given", ["a core", "a core that is not there", "none"])
-def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, given):
+def test_an_actor_is_pinned_to_its_core_if_it_has_one(make_pool, monkeypatch, given):
     usable = psutil.Process().cpu_affinity()
     monkeypatch.setattr("actors.ray_pool.cores_to_pin", lambda resources: [1000] if "not there" in given else usable[-1:])
     pool, _ = make_pool("ray", pin_actors=given != "none")
@@ -118,14 +118,14 @@ def test_an_actor_keeps_to_its_core_if_it_has_one(make_pool, monkeypatch, given)
     assert actor.cpu_affinity() == (usable[-1:] if given == "a core" else usable)
 
 
-def test_a_local_ray_keeps_no_record_of_calls(make_pool):
+def test_a_local_ray_records_no_task_events(make_pool):
     pool, _ = make_pool("ray")
     pool.next_batch()
     time.sleep(2.5)  # Ray sends records once a second.
     assert ray.timeline() == []
 
 
-def test_a_request_to_stop_ends_the_wait(make_config):
+def test_a_stop_request_interrupts_next_batch(make_config):
     stop = threading.Event()
     pool = RayPool(make_config(), Resources(1, 4, 1), stop)
     try:
@@ -137,7 +137,7 @@ def test_a_request_to_stop_ends_the_wait(make_config):
         pool.close()
 
 
-def test_a_resumed_ray_pool_plays_other_games_than_before(make_pool):
+def test_a_resumed_ray_pool_uses_new_seeds(make_pool):
     pool, _ = make_pool("ray")
     first = pool.next_batch()
     _, values = pool.state_dict()

@@ -1,4 +1,4 @@
-"""The task of docs/adding_a_task.md, built from that very page."""
+"""The task of docs/adding_a_task.md, run from the code on the page."""
 
 import inspect
 import json
@@ -30,13 +30,13 @@ def test_the_documented_task_learns(make_config, never, monkeypatch):
     train(config, never)
     lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["auxiliary/accuracy"] < 0.6
-    assert lines[-1]["auxiliary/accuracy"] > 0.75  # Uniform guessing: 1/3. At the walls two actions look alike.
+    assert lines[-1]["auxiliary/accuracy"] > 0.75  # Chance level: 1/3. At the walls two actions have the same effect.
     assert lines[-1]["losses/auxiliary"] < 0.5 * lines[0]["losses/auxiliary"]
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """Hindcast with the page's three steps taken."""
+    """A copy of Hindcast with the three changes of the page applied."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "launch.py", tmp_path)
@@ -57,7 +57,7 @@ def launch(copy, *arguments):
     return done
 
 
-def test_the_documented_steps_reach_compare_and_report(copy):
+def test_the_documented_task_works_in_compare_and_report(copy):
     flags = "--games catch --tasks none inverse_dynamics --seeds 2 --frames 200 --torso shallow --unroll 5 --batch-size 4"
     launch(copy, "compare", *flags.split(), "--eval-episodes", "1", "--log-frames", "100", "--out", "grid")
     lines = (copy / "grid/catch-inverse_dynamics-seed2/metrics.jsonl").read_text().splitlines()
@@ -71,7 +71,7 @@ def test_the_documented_steps_reach_compare_and_report(copy):
     assert (copy / "grid/report_curves.png").is_file()
 
 
-def test_the_page_names_methods_with_the_arguments_they_have():
+def test_the_documented_signatures_are_those_of_the_base_class():
     for call in ("predict", "loss", "ask", "pictures"):
         (documented,) = set(re.findall(rf"`{call}\((.*?)\)`", PAGE))
         _, *names = inspect.signature(getattr(AuxiliaryTask, call)).parameters

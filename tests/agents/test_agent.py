@@ -31,7 +31,7 @@ def random_batch(spec=SPEC, time=6, batch=2, lstm_size=0, seed=0, valid=None):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_rebuilt_observations_equal_the_acting_stacks(channels):
+def test_observations_rebuilt_from_frames_equal_the_actors_frame_stacks(channels):
     """Games that end at the first, last and neighbouring steps, with frames of one or several channels."""
     spec = EnvSpec(3, (channels, 40, 40), stack=4, frames_per_step=1)
     valid = torch.ones(6, 3, dtype=torch.bool)
@@ -65,19 +65,19 @@ def test_unrolling_equals_acting_step_by_step(lstm_size):
     assert unroll.features.shape == (7, 2, 256)
 
 
-def test_a_first_observation_forgets_the_recurrent_state():
+def test_the_first_observation_of_an_episode_resets_the_recurrent_state():
     agent = Agent(SPEC, "shallow", lstm_size=8)
     observation = random_batch().observations()[0]
     state = torch.randn(2, 16)
-    forgot, _ = agent.act(observation, torch.tensor([True, False]), state)
+    reset, _ = agent.act(observation, torch.tensor([True, False]), state)
     fresh, _ = agent.act(observation, torch.tensor([False, False]), torch.zeros(2, 16))
-    assert torch.equal(forgot[0], fresh[0])
-    assert not torch.equal(forgot[1], fresh[1])
+    assert torch.equal(reset[0], fresh[0])
+    assert not torch.equal(reset[1], fresh[1])
 
 
 @pytest.mark.parametrize("name", TORSOS)
 @pytest.mark.parametrize("size", [40, 84])
-def test_torsos_tell_states_apart(name, size):
+def test_features_differ_between_observations(name, size):
     torch.manual_seed(0)
     torso = Torso(name, (4, size, size))
     features = torso(torch.randint(-128, 128, (16, 4, size, size)).float())
@@ -87,7 +87,7 @@ def test_torsos_tell_states_apart(name, size):
 
 @pytest.mark.parametrize("name", TORSOS)
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (37, 50), (44, 44), (84, 84)])
-def test_torsos_see_an_image_to_its_edges(name, height, width):
+def test_features_depend_on_every_pixel_of_the_last_row_and_column(name, height, width):
     torso = Torso(name, (1, height, width))
     for parameter in torso.parameters():
         parameter.data.abs_()
@@ -98,30 +98,30 @@ def test_torsos_see_an_image_to_its_edges(name, height, width):
 
 
 @pytest.mark.parametrize("name", TORSOS)
-def test_torsos_show_an_actor_what_they_show_the_learner(name):
-    """Actors take faster ways through layers, on which only rounding differs."""
+def test_torsos_give_the_same_features_in_inference_mode(name):
+    """Actors use faster kernels, which differ in rounding only."""
     torso, pixels = Torso(name, (4, 40, 40)), torch.randn(3, 4, 40, 40)
     with torch.inference_mode():
         acting = torso(pixels)
     assert torch.allclose(acting, torso(pixels), rtol=1e-5, atol=1e-6)
 
 
-def test_what_never_changes_is_not_seen():
-    """A bright scene with one moving pixel: only the pixel is left, and a change of light alone leaves nothing."""
+def test_preprocessing_removes_the_background_and_the_mean_brightness():
+    """Of a static image with one changed pixel only that pixel is left; a change of brightness alone leaves nothing."""
     spec = EnvSpec(3, (1, 16, 16), stack=2, frames_per_step=1)
     agent = Agent(spec, "deep")
-    scene = torch.randint(0, 200, (1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    agent.learn_background(scene.expand(3, 2, 1, 16, 16))
-    observation = scene.repeat(2, 1, 1)
-    assert agent.see(observation).abs().max() < 1e-4
-    assert agent.see(observation + 50).abs().max() < 1e-4
-    observation[1, 3, 5] += 40  # Not among the rows and columns that tell the mean brightness.
-    seen = agent.see(observation)
-    assert seen[1, 3, 5] == pytest.approx(40, abs=1e-4)
-    assert (seen.abs() > 1e-4).sum() == 1
+    background = torch.randint(0, 200, (1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    agent.learn_background(background.expand(3, 2, 1, 16, 16))
+    observation = background.repeat(2, 1, 1)
+    assert agent.preprocess(observation).abs().max() < 1e-4
+    assert agent.preprocess(observation + 50).abs().max() < 1e-4
+    observation[1, 3, 5] += 40  # Not among the rows and columns that the mean brightness is estimated from.
+    pixels = agent.preprocess(observation)
+    assert pixels[1, 3, 5] == pytest.approx(40, abs=1e-4)
+    assert (pixels.abs() > 1e-4).sum() == 1
 
 
-def test_the_background_is_the_mean_of_the_frames_whatever_their_order():
+def test_the_background_is_the_mean_frame_and_preprocessing_subtracts_it():
     spec = EnvSpec(3, (3, 40, 40), stack=2, frames_per_step=1)
     agent, batch = Agent(spec, "shallow"), random_batch(spec)
     agent.learn_background(batch.frames)
@@ -130,10 +130,10 @@ def test_the_background_is_the_mean_of_the_frames_whatever_their_order():
     observations = batch.observations()
     shifted = observations.double() - expected.repeat(2, 1, 1)
     expected_pixels = shifted - shifted[..., ::8, ::8].mean((-3, -2, -1), keepdim=True)
-    assert torch.allclose(agent.see(observations).double(), expected_pixels, atol=1e-3)
+    assert torch.allclose(agent.preprocess(observations).double(), expected_pixels, atol=1e-3)
 
 
-def test_published_shapes_of_the_torsos():
+def test_torsos_have_the_published_shapes():
     def shapes(name):
         return [tuple(p.shape) for p in Torso(name, (4, 84, 84)).parameters() if p.ndim > 1]
 
@@ -143,13 +143,13 @@ def test_published_shapes_of_the_torsos():
     assert shapes("deep")[-1] == (256, 32 * 11 * 11)
 
 
-def test_the_first_policy_is_nearly_uniform():
+def test_the_initial_policy_is_nearly_uniform():
     agent = Agent(SPEC, "nature")
     probabilities = agent.unroll(random_batch()).logits.softmax(-1)
     assert (probabilities - 1 / 3).abs().max() < 0.02
 
 
-def test_flat_weights_go_there_and_back():
+def test_flat_weights_round_trip():
     source, target = Agent(SPEC, "shallow", 8), Agent(SPEC, "shallow", 8)
     source.learn_background(random_batch().frames)
     load_flat_weights(target, flat_weights(source))

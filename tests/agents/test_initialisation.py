@@ -1,4 +1,4 @@
-"""First weights: the same for a seed whatever the threads, and none where others are about to be loaded."""
+"""Initialisation: the same for a seed whatever the number of threads, and skipped where weights are loaded."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from torch import nn
 
 from actors.rollout import RolloutWorker
 from agents.agent import Agent
-from agents.initialisation import RELU_GAIN, orthogonal, weights_loaded_later
+from agents.initialisation import RELU_GAIN, orthogonal, skip_initialisation
 from agents.threads import allowed_threads, one_thread
 from configs.evaluate import EvaluateConfig
 from envs.stream import EnvSpec
@@ -22,7 +22,7 @@ from training.loop import train
 SPEC = EnvSpec(num_actions=3, frame_shape=(1, 84, 84), stack=4, frames_per_step=4)
 
 
-def test_first_weights_are_torchs_orthogonal_ones_on_one_thread():
+def test_weights_equal_torchs_orthogonal_initialisation_on_one_thread():
     layer = nn.Linear(300, 200)
     torch.set_num_threads(2)
     torch.manual_seed(3)
@@ -35,7 +35,7 @@ def test_first_weights_are_torchs_orthogonal_ones_on_one_thread():
     assert not layer.bias.any()
 
 
-def test_the_factorisation_sees_one_thread(monkeypatch):
+def test_the_factorisation_runs_on_one_thread(monkeypatch):
     seen = []
     monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: seen.append(torch.get_num_threads()))
     torch.set_num_threads(2)
@@ -43,18 +43,18 @@ def test_the_factorisation_sees_one_thread(monkeypatch):
     assert seen == [1]
 
 
-def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
+def test_skipped_initialisation_draws_no_random_numbers(monkeypatch):
     monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
     before = torch.get_rng_state()
-    with weights_loaded_later():
+    with skip_initialisation():
         agent = Agent(SPEC, "shallow", lstm_size=8)
         buffer = torch.empty(1000).uniform_(2, 3)
-    assert buffer.min() >= 2  # What is no parameter is not in a checkpoint, and is drawn.
+    assert buffer.min() >= 2  # Only parameters are skipped.
     torch.set_rng_state(before)
     torch.empty(1000).uniform_(2, 3)
     after = torch.get_rng_state()
     torch.set_rng_state(before)
-    with weights_loaded_later():
+    with skip_initialisation():
         Agent(SPEC, "shallow")
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(after, before)
@@ -64,7 +64,7 @@ def test_weights_that_are_loaded_later_are_not_drawn(monkeypatch):
     assert not torch.equal(torch.get_rng_state(), before)
 
 
-def test_evaluation_resumption_and_actors_draw_no_weights(make_config, never, monkeypatch):
+def test_evaluation_resume_and_actors_skip_initialisation(make_config, never, monkeypatch):
     config = make_config(frames=200, task="reverse_gvf")
     train(config, never)
     monkeypatch.setattr(nn.init, "orthogonal_", lambda *_: pytest.fail("weights were drawn"))
@@ -78,14 +78,14 @@ def test_evaluation_resumption_and_actors_draw_no_weights(make_config, never, mo
 
 
 @pytest.mark.parametrize(("limit", "wanted", "allowed"), [(None, 4, 4), ("2", 4, 2), ("8", 4, 4), ("0", 4, 1), ("many", 4, 4)])
-def test_no_more_threads_than_the_environment_allows(monkeypatch, limit, wanted, allowed):
+def test_threads_are_limited_by_omp_thread_limit(monkeypatch, limit, wanted, allowed):
     monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
     if limit is not None:
         monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
     assert allowed_threads(wanted) == allowed
 
 
-def test_one_thread_gives_back_no_more_than_is_allowed(monkeypatch):
+def test_one_thread_restores_no_more_threads_than_are_allowed(monkeypatch):
     torch.set_num_threads(2)
     monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
     with one_thread():
@@ -93,8 +93,8 @@ def test_one_thread_gives_back_no_more_than_is_allowed(monkeypatch):
     assert torch.get_num_threads() == 1
 
 
-def test_a_network_is_built_where_the_environment_allows_one_thread():
-    """MKL's QR decomposition would wait for ever for a second one."""
+def test_a_network_can_be_built_under_a_limit_of_one_thread():
+    """MKL's QR decomposition would wait for ever for a second thread."""
     build = "from agents.torsos import Torso; Torso('nature', (4, 84, 84))"
     done = subprocess.run([sys.executable, "-c", build], env={"OMP_THREAD_LIMIT": "1"}, cwd=ROOT, timeout=120)
     assert done.returncode == 0

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from agents.returns import lambda_return, reverse_lambda_return, vtrace
+from agents.returns import lambda_returns, reverse_lambda_returns, vtrace
 
 
 def literal_vtrace(log_rho, reward, discount, value, bootstrap, rho_clip, c_clip, lambda_=1.0):
@@ -37,7 +37,7 @@ def random_streams(seed, length=7, batch=5):
 
 
 @pytest.mark.parametrize(("rho_clip", "c_clip", "lambda_"), [(1.0, 1.0, 1.0), (2.0, 0.7, 1.0), (0.5, 1.5, 0.8)])
-def test_vtrace_equals_the_papers_double_sum_on_both_sides_of_the_clips(rho_clip, c_clip, lambda_):
+def test_vtrace_equals_the_papers_double_sum_for_ratios_above_and_below_the_clips(rho_clip, c_clip, lambda_):
     streams = random_streams(seed=0)
     ratio = streams[0].exp()
     for clip in (rho_clip, c_clip):
@@ -72,13 +72,13 @@ def test_on_policy_vtrace_is_the_discounted_return():
         assert torch.allclose(result.targets[t], expected)
 
 
-def test_lambda_zero_is_one_step_temporal_difference():
+def test_vtrace_with_lambda_zero_is_the_one_step_td_target():
     _, reward, discount, value, bootstrap = random_streams(seed=2)
     result = vtrace(torch.zeros_like(reward), reward, discount, value, bootstrap, lambda_=0.0)
     assert torch.allclose(result.targets, reward + discount * torch.cat([value[1:], bootstrap[None]]))
 
 
-def test_two_episodes_in_one_unroll_equal_the_two_apart():
+def test_a_discount_of_zero_separates_two_episodes_in_one_unroll():
     log_rho, reward, _, value, bootstrap = random_streams(seed=3, length=9)
     discount = torch.full_like(reward, 0.95)
     discount[3] = 0.0
@@ -90,12 +90,12 @@ def test_two_episodes_in_one_unroll_equal_the_two_apart():
 
 
 def test_lambda_return_by_hand():
-    # gamma 1/2 throughout, lambda 1/2; the return must not reach beyond transition 1.
+    # gamma 1/2 throughout, lambda 1/2, but 0 at transition 1.
     # G_2 = 3 + 1/2 * 8 = 7
-    # G_1 = 2 + 1/2 * 4 = 4 (trace 0: the value alone)
+    # G_1 = 2 + 1/2 * 4 = 4 (lambda 0: the value alone)
     # G_0 = 1 + 1/2 (1/2 * 2 + 1/2 * 4) = 5/2
     column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
-    result = lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.5, 0.5), column(2.0, 4.0, 8.0), column(0.5, 0.0, 0.5))
+    result = lambda_returns(column(1.0, 2.0, 3.0), column(0.5, 0.5, 0.5), column(2.0, 4.0, 8.0), column(0.5, 0.0, 0.5))
     assert result[:, 0].tolist() == [2.5, 4.0, 7.0]
 
 
@@ -106,15 +106,15 @@ def test_reverse_lambda_return_by_hand():
     # after 2: 3 + 1 (1/2 * 2 + 1/2 * 3.125) = 5.5625
     column = lambda *x: torch.tensor(x)[:, None]  # noqa: E731
     half = column(0.5, 0.5, 0.5)
-    result = reverse_lambda_return(column(1.0, 2.0, 3.0), column(0.5, 0.25, 1.0), column(8.0, 4.0, 2.0), half)
+    result = reverse_lambda_returns(column(1.0, 2.0, 3.0), column(0.5, 0.25, 1.0), column(8.0, 4.0, 2.0), half)
     assert result[:, 0].tolist() == [5.0, 3.125, 5.5625]
 
 
 def test_the_reverse_return_is_the_forward_return_on_flipped_data():
     _, cumulant, discount, value, _ = random_streams(seed=5)
-    trace = torch.full_like(value, 0.7)
-    reverse = reverse_lambda_return(cumulant, discount, value, trace)
-    forward = lambda_return(cumulant.flip(0), discount.flip(0), value.flip(0), trace)
+    lambda_ = torch.full_like(value, 0.7)
+    reverse = reverse_lambda_returns(cumulant, discount, value, lambda_)
+    forward = lambda_returns(cumulant.flip(0), discount.flip(0), value.flip(0), lambda_)
     assert torch.equal(reverse, forward.flip(0))
     previous = value[0]
     for t in range(len(value)):  # And by its own definition, forwards in time.

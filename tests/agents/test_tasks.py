@@ -7,10 +7,10 @@ from torch import nn
 from agents.agent import Agent
 from agents.batch import Batch
 from agents.questions import QuestionNetwork
-from agents.tasks import TASKS, Scene
+from agents.tasks import TASKS, TaskInputs
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
-from agents.tasks.question_task import look_ahead, relative_error
-from configs.train import DISCOVERY_TASKS, TaskConfig, TaskName
+from agents.tasks.question_task import QuestionTask, future_observations, relative_error
+from configs.train import DISCOVERY_TASKS, QUESTION_TASKS, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
 
@@ -21,13 +21,14 @@ def build(name, **options):
     return TASKS[name].build(TaskConfig(num_questions=3, **options), SPEC, num_features=8)
 
 
-def test_the_config_knows_the_tasks_and_which_of_them_are_meta_learned():
+def test_the_lists_of_tasks_in_the_config_agree_with_the_classes():
     assert set(get_args(TaskName)) == set(TASKS)
     assert {name for name, task in TASKS.items() if task.learns_questions} == set(DISCOVERY_TASKS)
+    assert {name for name, task in TASKS.items() if issubclass(task, QuestionTask)} == set(QUESTION_TASKS)
 
 
 def five_steps(first, discount, valid):
-    """One stream of five steps; only what episodes are made of."""
+    """A batch of one unroll of five steps with the given episode borders."""
     batch = random_batch(time=5, batch=1, valid=torch.tensor(valid)[:, None])
     batch.first.copy_(torch.tensor(first)[:, None])
     batch.discount.copy_(torch.tensor(discount)[:, None])
@@ -42,8 +43,8 @@ OVER = {
     "discount": [1.0, 0.0, 0.0, 1.0, 1.0],
     "valid": [True, True, False, True, True],
 }
-# The same, but the game was cut off: observation 2 is bootstrapped from.
-CUT = OVER | {"discount": [1.0, 1.0, 0.0, 1.0, 1.0]}
+# The same, but the game was truncated: observation 2 is bootstrapped from.
+TRUNCATED = OVER | {"discount": [1.0, 1.0, 0.0, 1.0, 1.0]}
 
 CUMULANT = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 DISCOUNT = [0.5, 0.25, 0.5, 0.5, 0.25, 0.5]
@@ -65,8 +66,8 @@ def answer_targets(task, border):
         (LIFE, [2.9375, 3.5, 0.0, 6.375, 7.0]),
         # Observation 2 is the game's last: G_1 = 3. G_0 = 2 + 1/4 (4 + 3)/2 = 2.875. G_2 does not count.
         (OVER, [2.875, 3.0, None, 6.375, 7.0]),
-        # It is cut off there: G_1 = 3 + 1/2 * 2 = 4, G_0 = 2 + 1/4 (4 + 4)/2 = 3.
-        (CUT, [3.0, 4.0, None, 6.375, 7.0]),
+        # It is truncated there: G_1 = 3 + 1/2 * 2 = 4, G_0 = 2 + 1/4 (4 + 4)/2 = 3.
+        (TRUNCATED, [3.0, 4.0, None, 6.375, 7.0]),
     ],
 )
 def test_gvf_targets_by_hand(border, expected):
@@ -76,7 +77,7 @@ def test_gvf_targets_by_hand(border, expected):
     assert [t for t, counts in zip(targets, mask, strict=True) if counts] == [x for x in expected if x is not None]
 
 
-@pytest.mark.parametrize("border", [LIFE, OVER, CUT])
+@pytest.mark.parametrize("border", [LIFE, OVER, TRUNCATED])
 def test_reverse_gvf_targets_by_hand(border):
     # lambda 1/2; G_t = c_t + gamma_{t-1} (v_{t-1} + G_{t-1}) / 2, for observations 1 to 5, whatever ended the episode.
     # G_1 = 2 + 1/2 * 8 = 6 (the unroll's first answer is all there is), G_2 = 3 + 1/4 (4 + 6)/2 = 4.25
@@ -89,7 +90,7 @@ def test_reverse_gvf_targets_by_hand(border):
 
 
 @pytest.mark.parametrize("name", ["gvf", "reverse_gvf"])
-def test_unit_answers_are_averages_of_cumulants(name):
+def test_scaled_cumulants_make_answers_averages_of_cumulants(name):
     task = build(name, answer_lambda=1.0)
     ones = torch.ones(6, 1, 3)
     discount = torch.rand(6, 1, 3)
@@ -99,12 +100,12 @@ def test_unit_answers_are_averages_of_cumulants(name):
 
 
 @pytest.mark.parametrize("name", ["gvf", "reverse_gvf"])
-def test_nothing_leaks_across_an_episodes_border(name):
+def test_targets_do_not_leak_across_episode_borders(name):
     """Neither cumulants, nor discounts, nor answers of one episode change the other's targets."""
     task = build(name)
     generator = torch.Generator().manual_seed(0)
     arrays = [torch.rand(6, 1, 3, generator=generator) for _ in range(3)]
-    for border, last_of_old in ((LIFE, 2), (OVER, 2), (CUT, 2)):
+    for border, last_of_old in ((LIFE, 2), (OVER, 2), (TRUNCATED, 2)):
         batch = five_steps(**border)
         targets, which, mask = task.targets(*arrays, batch)
         index = torch.arange(6)[which]
@@ -119,7 +120,7 @@ def test_nothing_leaks_across_an_episodes_border(name):
 
 
 class Chain:
-    """A small ergodic Markov chain, each state seen as a picture of its own."""
+    """A small ergodic Markov chain; each state is observed as an image of its own."""
 
     transition = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]], dtype=torch.float64)
     cumulant = torch.tensor([1.0, -0.5, 0.25], dtype=torch.float64)
@@ -128,9 +129,9 @@ class Chain:
 
     def __init__(self):
         self.generator = torch.Generator().manual_seed(0)
-        self.pictures = torch.zeros(3, 1, 20, 20, dtype=torch.uint8)
+        self.images = torch.zeros(3, 1, 20, 20, dtype=torch.uint8)
         for state in range(3):
-            self.pictures[state, :, :, 6 * state : 6 * state + 6] = 255
+            self.images[state, :, :, 6 * state : 6 * state + 6] = 255
         self.states = torch.zeros(16, dtype=torch.long)
 
     def batch(self, time=20):
@@ -142,8 +143,8 @@ class Chain:
         states = torch.stack(history)
         shape = (time, len(self.states))
         return Batch(
-            stack=self.pictures[states[0]],
-            frames=self.pictures[states[1:]],
+            stack=self.images[states[0]],
+            frames=self.images[states[1:]],
             first=torch.zeros(time + 1, shape[1], dtype=torch.bool),
             action=torch.zeros(shape, dtype=torch.long),
             reward=torch.zeros(shape),
@@ -155,7 +156,7 @@ class Chain:
         )
 
     def questions(self):
-        """A question network that knows the chain, and is told nothing but pixels."""
+        """A question network that gives the chain's cumulants and discounts, from pixels alone."""
         chain = self
 
         class Known(nn.Module):
@@ -182,7 +183,7 @@ class Chain:
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["gvf", "reverse_gvf"])
-def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda_):
+def test_answers_converge_to_the_closed_form_on_a_chain_observed_as_images(name, lambda_):
     chain = Chain()
     torch.manual_seed(0)
     agent = Agent(chain.spec, "shallow")
@@ -195,32 +196,32 @@ def test_answers_converge_to_the_closed_form_on_a_chain_of_pictures(name, lambda
         batch = chain.batch()
         unroll = agent.unroll(batch)
         prediction = task.predict(unroll.features)
-        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
-        result = task.loss(prediction, prediction.detach(), scene)
+        inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
+        result = task.loss(prediction, prediction.detach(), inputs)
         optimiser.zero_grad()
         (result.loss * result.mask).mean().backward()
         optimiser.step()
         rate.step()
-    found = task.predict(agent.torso(agent.see(chain.pictures))[:, None])[:, 0, 0]
+    found = task.predict(agent.torso(agent.preprocess(chain.images))[:, None])[:, 0, 0]
     expected = getattr(chain, name)().float()
     assert (expected.max() - expected.min()) > 0.15
     assert torch.allclose(found, expected, atol=0.06)
 
 
-def test_looking_ahead_stays_within_the_episode_and_the_unroll():
+def test_future_observations_stay_within_the_episode_and_the_unroll():
     batch = five_steps(**LIFE)
     observations = torch.arange(6)[:, None]
-    assert look_ahead(observations, batch, depth=4)[:, 0].tolist() == [2, 2, 2, 5, 5, 5]
-    assert look_ahead(observations, batch, depth=1)[:, 0].tolist() == [1, 2, 2, 4, 5, 5]
+    assert future_observations(observations, batch, depth=4)[:, 0].tolist() == [2, 2, 2, 5, 5, 5]
+    assert future_observations(observations, batch, depth=1)[:, 0].tolist() == [1, 2, 2, 4, 5, 5]
 
 
 def random_pixels():
-    """[N, S * C, H, W] as an agent sees them."""
+    """Preprocessed observations [N, S * C, H, W]."""
     return Agent(SPEC, "shallow").unroll(random_batch()).pixels.flatten(0, 1)
 
 
-def test_fresh_questions_are_spread_over_the_games_images():
-    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, standard=False)
+def test_calibrated_questions_vary_between_observations():
+    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, normalise=False)
     pixels = random_pixels()
     network.calibrate(pixels)
     cumulant, discount = network(pixels)
@@ -232,9 +233,9 @@ def test_fresh_questions_are_spread_over_the_games_images():
     assert ((discount > 0) & (discount < 1)).all()
 
 
-@pytest.mark.parametrize("standard", [True, False])
-def test_no_cumulant_is_a_constant_if_they_are_standardised(standard):
-    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, standard)
+@pytest.mark.parametrize("normalise", [True, False])
+def test_normalised_cumulants_are_never_constant(normalise):
+    network = QuestionNetwork("shallow", SPEC.observation_shape, 8, normalise)
     pixels = random_pixels()
     network.calibrate(pixels)
     with torch.no_grad():
@@ -242,17 +243,17 @@ def test_no_cumulant_is_a_constant_if_they_are_standardised(standard):
         network.cumulant.weight.mul_(100)
     cumulant, _ = network(pixels)
     z = (cumulant * torch.pi / 2).tan()
-    assert torch.allclose(z.mean(0), torch.zeros(8), atol=1e-3) == standard
-    assert torch.allclose(z.std(0, correction=0), torch.ones(8), atol=1e-3) == standard
+    assert torch.allclose(z.mean(0), torch.zeros(8), atol=1e-3) == normalise
+    assert torch.allclose(z.std(0, correction=0), torch.ones(8), atol=1e-3) == normalise
 
 
-def test_relative_error_is_one_for_a_constant():
+def test_relative_error_of_the_best_constant_is_one():
     target = torch.tensor([[1.0, 10.0], [3.0, 30.0]])
     assert relative_error(target.mean(0) - target, target).item() == pytest.approx(1.0)
 
 
 @pytest.mark.filterwarnings("error")
-def test_relative_error_leaves_out_targets_that_do_not_vary():
+def test_relative_error_leaves_out_constant_targets():
     target = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
     assert relative_error(torch.tensor([[0.0, 9.0], [2.0, 9.0]]), target).item() == pytest.approx(2.0)
     for steps in (0, 1):
@@ -262,8 +263,8 @@ def test_relative_error_leaves_out_targets_that_do_not_vary():
 def test_pixel_changes_by_hand():
     observations = torch.zeros(3, 1, 2, 84, 84, dtype=torch.uint8)
     observations[1, 0, -1, 2:6, 2:4] = 255  # Half of the first cell, inside the margin of two pixels.
-    observations[1, 0, 0] = 255  # Older frames do not count.
-    observations[1, 0, -1, 0] = 255  # Nor does the margin.
+    observations[1, 0, 0] = 255  # Older frames are ignored.
+    observations[1, 0, -1, 0] = 255  # The margin is cropped.
     change = pixel_changes(observations, channels=1)
     assert change.shape == (2, 1, CELLS, CELLS)
     assert change[0, 0, 0, 0] == 0.5
@@ -272,7 +273,7 @@ def test_pixel_changes_by_hand():
 
 
 def test_pixel_control_targets_by_hand():
-    # One cell, two actions, three steps, discount 1/2; after step 0 the game was cut off, step 1 is the ignored one.
+    # One cell, two actions, three steps, discount 1/2; the game is truncated after step 0, step 1 is invalid.
     q = torch.tensor([[0.0, 1.0], [4.0, 2.0], [0.0, 0.0], [6.0, 8.0]])[:, None, :, None, None]
     reward = torch.tensor([1.0, 100.0, 3.0])[:, None, None, None]
     discount = torch.tensor([0.5, 0.0, 0.5])[:, None]
@@ -280,7 +281,7 @@ def test_pixel_control_targets_by_hand():
     target = q_targets(reward, discount, valid, q).flatten().tolist()
     assert target[0] == 1 + 0.5 * 4
     assert target[2] == 3 + 0.5 * 8
-    # And without a border the rewards add up: 1 + 1/2 (2 + 1/2 (3 + 1/2 * 8)).
+    # Without a border the discounted rewards add up: 1 + 1/2 (2 + 1/2 (3 + 1/2 * 8)).
     reward[1] = 2.0
     whole = q_targets(reward, torch.full((3, 1), 0.5), torch.ones(3, 1, dtype=torch.bool), q)
     assert whole.flatten()[0].item() == 1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 8))
@@ -303,10 +304,10 @@ def test_reward_prediction_classifies_the_taken_actions_reward():
     logits = torch.full((4, 1, 3, 3), -20.0)
     for t, sign in enumerate((0, 1, 2)):
         logits[t, 0, batch.action[t, 0], sign] = 20.0
-    right = task.loss(logits, logits, Scene(batch, batch.observations()))
+    right = task.loss(logits, logits, TaskInputs(batch, batch.observations()))
     assert right.loss.max() < 1e-6
     assert right.metrics["auxiliary/accuracy"] == 1
-    wrong = task.loss(logits.flip(-1), logits, Scene(batch, batch.observations()))
+    wrong = task.loss(logits.flip(-1), logits, TaskInputs(batch, batch.observations()))
     assert wrong.loss[:, 0].tolist() == pytest.approx([40.0, 0.0, 40.0])
     assert wrong.metrics["auxiliary/accuracy_on_rewards"] == 0
 
@@ -315,20 +316,20 @@ def test_reward_prediction_regresses_the_clipped_reward():
     task = build("reward_prediction", reward_prediction_target="value")
     batch = random_batch(time=2, batch=1)
     batch.reward[:, 0] = torch.tensor([-7.0, 0.5])
-    loss = task.loss(torch.zeros(3, 1, 3, 1), torch.zeros(3, 1, 3, 1), Scene(batch, batch.observations())).loss
+    loss = task.loss(torch.zeros(3, 1, 3, 1), torch.zeros(3, 1, 3, 1), TaskInputs(batch, batch.observations())).loss
     assert loss[:, 0].tolist() == [0.5, 0.125]
 
 
 @pytest.mark.parametrize("name", TASK_NAMES)
-def test_pictures_are_images(name):
+def test_pictures_are_rgb_images(name):
     batch = random_batch()
     agent = Agent(SPEC, "shallow")
     task = TASKS[name].build(TaskConfig(num_questions=3), SPEC, agent.torso.num_features)
     with torch.no_grad():
         unroll = agent.unroll(batch)
         prediction = task.predict(unroll.features)
-        scene = Scene(batch, unroll.observations, task.ask(unroll.pixels, batch))
-    images = task.pictures(prediction, unroll.pixels, scene)
+        inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
+    images = task.pictures(prediction, unroll.pixels, inputs)
     for image in images.values():
         assert image.ndim == 3
         assert image.shape[2] == 3

@@ -16,16 +16,16 @@ from training.run_directory import provenance
 
 ASK = """
 import json
-from actors.cluster import shipped_code
+from actors.cluster import code_runtime_env
 from training.run_directory import provenance
-print(json.dumps([provenance(), shipped_code()]))
+print(json.dumps([provenance(), code_runtime_env()]))
 """
 SHIP = """
 import functools
 import ray
-from actors.cluster import shipped_code, start_ray, stop_ray
+from actors.cluster import code_runtime_env, start_ray, stop_ray
 
-ray.init = functools.partial(ray.init, runtime_env=shipped_code())  # As for a cluster, but to a local Ray.
+ray.init = functools.partial(ray.init, runtime_env=code_runtime_env())  # As for a cluster, but to a local Ray.
 start_ray("", 1)
 
 @ray.remote
@@ -117,4 +117,4 @@ def test_code_that_is_nowhere_known_is_not_sent(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     monkeypatch.setattr(installation, "_project", dict)
     with pytest.raises(PoolError, match="nor installed with pip"):
-        cluster.shipped_code()
+        cluster.code_runtime_env()

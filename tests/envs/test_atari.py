@@ -3,7 +3,7 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 
 from configs.errors import GameError
-from envs.atari import BOOT_AT_RANDOM, TWO_PLAYERS, AtariGames, atari_games, published_scores
+from envs.atari import START_DEPENDS_ON_RAM, TWO_PLAYER_GAMES, AtariGames, atari_games, published_scores
 from envs.frame_stack import FrameStack
 from envs.registry import check_game
 from envs.stream import EpisodeStream, episode_seed
@@ -21,7 +21,7 @@ def random_play(stream, steps, seed=0):
         yield stream.step(rng.integers(stream.spec.num_actions, size=stream.num_envs))
 
 
-def test_every_rom_is_listed_and_the_57_have_scores():
+def test_all_single_player_roms_are_listed_and_57_have_published_scores():
     assert len(atari_games()) > 100
     assert len(published_scores()) == 57
     assert set(published_scores()) <= set(atari_games())
@@ -30,8 +30,8 @@ def test_every_rom_is_listed_and_the_57_have_scores():
     assert pong.human_normalised(pong.random) == 0.0
 
 
-def test_stacks_equal_the_envs_own_across_resets():
-    """One game at a time in ale-py's own stacking env, against ours built frame by frame."""
+def test_frame_stacks_equal_those_of_ale_py_across_resets():
+    """The reference stacks frames inside ale-py."""
     stream = EpisodeStream(AtariGames("breakout", "impala", 1), seed=0)
     stack = FrameStack(stream.spec, 1)
     reference = AtariVectorEnv("breakout", 1, stack_num=4, noop_max=30, use_fire_reset=False, reward_clipping=False)
@@ -52,7 +52,7 @@ def test_stacks_equal_the_envs_own_across_resets():
     assert games >= 2
 
 
-def test_life_loss_leaves_the_game_running_and_the_score_whole():
+def test_life_loss_ends_neither_the_game_nor_the_score():
     stream = make_stream("breakout")
     stream.reset()
     score = np.zeros(N)
@@ -63,13 +63,13 @@ def test_life_loss_leaves_the_game_running_and_the_score_whole():
         lives_lost += step.first & ~step.new_game
         for env, episode in zip(step.ended, step.episodes, strict=True):
             assert episode.score == score[env]
-            assert lives_lost[env] == 4  # The fifth life is the game's end.
+            assert lives_lost[env] == 4  # The loss of the fifth ends the game.
             score[env], lives_lost[env] = 0.0, 0
             finished += 1
     assert finished >= 3
 
 
-def test_machado_plays_whole_games_with_all_actions():
+def test_machado_protocol_has_all_actions_and_no_end_on_life_loss():
     stream = make_stream("breakout", "machado")
     assert stream.spec.num_actions == 18
     stream.reset()
@@ -78,39 +78,39 @@ def test_machado_plays_whole_games_with_all_actions():
         assert np.array_equal(step.discount == 0, ~step.valid | np.isin(np.arange(N), step.ended))
 
 
-def test_actions_stick_under_machado_alone():
-    """While no ball is served a seed decides nothing, no-op starts included, but which moves of the paddle stick."""
+def test_actions_are_sticky_under_machado_only():
+    """Before the ball is served the seed affects only which actions are repeated, no-op starts included."""
     to_the_right = np.random.default_rng(0).integers(2, size=50)
 
-    def film(protocol, seed):
+    def frames_of(protocol, seed):
         right, left = (3, 4) if protocol == "machado" else (2, 3)  # Of all actions, and of the minimal ones.
         games = AtariGames("breakout", protocol, 1)
         games.reset(np.array([True]), np.array([seed]))
         actions = np.where(to_the_right, right, left)
         return np.stack([games.step(np.array([action]), np.array([True])).frames for action in actions])
 
-    assert np.array_equal(film("machado", 1), film("machado", 1))
-    assert not np.array_equal(film("machado", 1), film("machado", 2))
-    assert np.array_equal(film("impala", 1), film("impala", 2))
-    assert len(np.unique(film("impala", 1), axis=0)) > 5  # The paddle does move.
+    assert np.array_equal(frames_of("machado", 1), frames_of("machado", 1))
+    assert not np.array_equal(frames_of("machado", 1), frames_of("machado", 2))
+    assert np.array_equal(frames_of("impala", 1), frames_of("impala", 2))
+    assert len(np.unique(frames_of("impala", 1), axis=0)) > 5  # The paddle does move.
 
 
 @pytest.mark.parametrize("protocol", ["impala", "machado"])
-def test_trajectories_depend_on_the_seed_and_on_nothing_else(protocol):
-    def film(seed, threads):
+def test_trajectories_are_a_function_of_the_seed(protocol):
+    def frames_of(seed, threads):
         stream = make_stream("breakout", protocol, seed, threads)
         stream.reset()
         return np.stack([step.frames for step in random_play(stream, 200)])
 
-    first = film(1, threads=1)
-    assert np.array_equal(first, film(1, threads=2))
-    assert not np.array_equal(first, film(2, threads=1))
+    first = frames_of(1, threads=1)
+    assert np.array_equal(first, frames_of(1, threads=2))
+    assert not np.array_equal(first, frames_of(2, threads=1))
 
 
 @pytest.mark.parametrize("protocol", ["impala", "machado"])
 @pytest.mark.parametrize("steps", [250, 700])
-def test_a_restored_game_goes_on_frame_by_frame(monkeypatch, protocol, steps):
-    """Also where it is not the first of its seed, and where the next one is."""
+def test_a_restored_stream_continues_identically(monkeypatch, protocol, steps):
+    """Also with games that are not the first of their seed."""
     monkeypatch.setattr("envs.atari.GAMES_PER_SEED", 3)
     original = make_stream("breakout", protocol)
     original.reset()
@@ -124,7 +124,7 @@ def test_a_restored_game_goes_on_frame_by_frame(monkeypatch, protocol, steps):
         assert ours.episodes == theirs.episodes
 
 
-def test_games_of_one_seed_begin_differently():
+def test_successive_games_of_one_seed_differ():
     games = AtariGames("pong", "impala", 1)
     everywhere = np.array([True])
     games.reset(everywhere, np.array([3]))
@@ -135,16 +135,16 @@ def test_games_of_one_seed_begin_differently():
     assert len(later) > 2
 
 
-def test_roms_for_two_players_alone_are_refused():
-    assert not set(atari_games()) & TWO_PLAYERS
+def test_two_player_roms_are_refused():
+    assert not set(atari_games()) & TWO_PLAYER_GAMES
     with pytest.raises(GameError, match="joust needs two players"):
         check_game("joust")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", sorted(set(atari_games()) - BOOT_AT_RANDOM))
-def test_a_restarted_game_does_not_depend_on_what_was_played_before(game):
-    def film(steps_before):
+@pytest.mark.parametrize("game", sorted(set(atari_games()) - START_DEPENDS_ON_RAM))
+def test_a_restarted_game_does_not_depend_on_earlier_play(game):
+    def frames_of(steps_before):
         games = AtariGames(game, "impala", 1)
         everywhere = np.array([True])
         games.reset(everywhere, np.array([3]))
@@ -155,6 +155,6 @@ def test_a_restarted_game_does_not_depend_on_what_was_played_before(game):
         rng = np.random.default_rng(2)
         return np.stack([games.step(rng.integers(games.spec.num_actions, size=1), everywhere).frames for _ in range(60)])
 
-    first = film(0)
-    assert np.array_equal(first, film(37))
-    assert np.array_equal(first, film(91))
+    first = frames_of(0)
+    assert np.array_equal(first, frames_of(37))
+    assert np.array_equal(first, frames_of(91))

@@ -1,19 +1,14 @@
-"""The small pixel games: hand-drawn episodes, exact optima, the Gymnasium API."""
+"""The grid worlds: transitions by hand, optimal scores, images."""
 
-import warnings
-
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-import envs.grid_env
 from envs.grid_games import (
     AGENT,
     BOTH_LEFT,
+    CARRYING_AGENT,
     FIRST_OBJECT,
     GRIDS,
-    LADEN_AGENT,
     SECOND_LEFT,
     SECOND_OBJECT,
     WALL,
@@ -29,7 +24,7 @@ ALL = np.ones(1, dtype=bool)
 
 
 def start_at(games, row, column, phase=0):
-    """Puts the only game into the state with the agent there."""
+    """Put the single game into the state with the agent in the given cell."""
     here = (games.grid.cells == (row, column)).all(-1) & (games.grid.phases == phase)
     games._state[:] = np.flatnonzero(here)[0]
     games._steps[:] = 0
@@ -39,19 +34,19 @@ def play(games, actions):
     return [games.step(np.array([action]), ALL) for action in actions]
 
 
-def seen(step, scale):
+def board_of(step, scale):
     return step.frames[0, 0, ::scale, ::scale]
 
 
-def test_fetching_both_objects_in_order():
+def test_collecting_both_objects_in_order_by_hand():
     """From beside a, in the lower left corner, to b in the upper left, through a door."""
     games = GridGames(collect_objects(), 1)
     start_at(games, 9, 2)
     steps = play(games, [LEFT])
     assert steps[0].reward[0] == pytest.approx(0.49)
     assert not steps[0].terminated[0]
-    board = seen(steps[0], 4)
-    assert board[9, 1] == LADEN_AGENT
+    board = board_of(steps[0], 4)
+    assert board[9, 1] == CARRYING_AGENT
     assert FIRST_OBJECT not in board
     assert board[1, 1] == SECOND_OBJECT
     way = [UP, RIGHT, *[UP] * 7, LEFT]  # The door is in column 2.
@@ -62,24 +57,24 @@ def test_fetching_both_objects_in_order():
     assert steps[-1].reward[0] == pytest.approx(0.49)
 
 
-def test_the_second_object_stays_until_the_first_is_fetched():
+def test_the_second_object_cannot_be_collected_before_the_first():
     games = GridGames(collect_objects(), 1)
     start_at(games, 2, 1)
     on_it, beside_it = play(games, [UP, RIGHT])
     assert not on_it.terminated[0]
     assert on_it.reward[0] == pytest.approx(-0.01)
-    assert seen(beside_it, 4)[1, 1] == SECOND_OBJECT
+    assert board_of(beside_it, 4)[1, 1] == SECOND_OBJECT
     start_at(games, 2, 1, phase=SECOND_LEFT)
     (step,) = play(games, [UP])
     assert step.terminated[0]
     assert step.reward[0] == pytest.approx(0.49)
 
 
-def test_walls_stop_and_an_empty_place_pays_nothing_again():
+def test_walls_block_and_a_collected_object_gives_no_more_reward():
     games = GridGames(collect_objects(), 1)
     start_at(games, 1, 9)
     steps = play(games, [UP, RIGHT, DOWN])
-    boards = [seen(step, 4) for step in steps]
+    boards = [board_of(step, 4) for step in steps]
     assert [np.argwhere(board == AGENT)[0].tolist() for board in boards] == [[1, 9], [1, 9], [2, 9]]
     assert (boards[0] == WALL).sum() == 121 - 68
     start_at(games, 9, 2, phase=SECOND_LEFT)
@@ -87,7 +82,7 @@ def test_walls_stop_and_an_empty_place_pays_nothing_again():
     assert step.reward[0] == pytest.approx(-0.01)
 
 
-def test_a_game_is_cut_off_at_its_limit_but_not_when_it_ends_there():
+def test_a_game_is_truncated_at_its_time_limit_unless_it_terminates_there():
     games = GridGames(collect_objects(), 1)
     start_at(games, 1, 9)
     steps = play(games, [UP] * 80)
@@ -98,7 +93,7 @@ def test_a_game_is_cut_off_at_its_limit_but_not_when_it_ends_there():
     assert not steps[-1].truncated[0]
 
 
-def test_the_puddle_by_hand():
+def test_puddle_depths_and_rewards_by_hand():
     """The cell at row 2, column 0 has its centre at (.05, .75): .05 from the end of the first puddle's middle line."""
     assert puddle_depth(0.05, 0.75) == pytest.approx(0.05)
     assert puddle_depth(0.45, 0.75) == pytest.approx(0.2)  # In both.
@@ -114,27 +109,27 @@ def test_the_puddle_by_hand():
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_value_iteration_finds_what_a_greedy_player_gets(name):
+def test_the_greedy_policy_of_value_iteration_achieves_the_optimal_values(name):
     grid = GRIDS[name]()
     values = grid.optimal_values()
-    policy = (grid.reward + np.where(grid.ends, 0.0, values[grid.next_state])).argmax(-1)
+    policy = (grid.reward + np.where(grid.terminal, 0.0, values[grid.next_state])).argmax(-1)
     scores = []
-    for start in grid.starts:
+    for start in grid.initial_states:
         state, score = int(start), 0.0
-        for _ in range(grid.limit):
+        for _ in range(grid.time_limit):
             action = policy[state]
             score += grid.reward[state, action]
-            if grid.ends[state, action]:
+            if grid.terminal[state, action]:
                 break
             state = grid.next_state[state, action]
         else:
-            pytest.fail("the best policy does not arrive")
+            pytest.fail("the optimal policy does not terminate within the time limit")
         scores.append(score)
         assert score == pytest.approx(values[start])
     assert np.mean(scores) == pytest.approx(grid.optimal_score)
 
 
-def test_the_best_scores_by_hand():
+def test_optimal_values_by_hand():
     """From the cell right of a: 1 step to a, then 8 rows up to b, with a step aside to the door and one back."""
     grid = collect_objects()
     here = (grid.cells == (9, 2)).all(-1) & (grid.phases == BOTH_LEFT)
@@ -144,9 +139,9 @@ def test_the_best_scores_by_hand():
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_pictures_tell_all_states_apart(name):
-    pictures = GRIDS[name]().pictures
-    assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
+def test_every_state_has_an_image_of_its_own(name):
+    images = GRIDS[name]().images
+    assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images)
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -157,36 +152,3 @@ def test_a_game_is_a_function_of_its_seed_and_its_actions(name):
         return [first] + [stream.step(np.full(num_envs, t % 4)).frames[0] for t in range(150)]
 
     assert np.array_equal(frames(1), frames(3))
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_the_gymnasium_api(name):
-    env = gymnasium.make(envs.grid_env.IDS[name], render_mode="rgb_array")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_env(env.unwrapped)
-    image, _ = env.reset(seed=1)
-    assert env.observation_space.contains(image)
-    assert env.render().shape == (*image.shape[:2], 3)
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_vectorised_games_follow_the_single_one(name):
-    vector = gymnasium.make_vec(envs.grid_env.IDS[name], num_envs=3, vectorization_mode="vector_entry_point")
-    images, _ = vector.reset(seed=[1, 2, 3])
-    games = GridGames(GRIDS[name](), 3)
-    assert np.array_equal(images[..., 0], games.reset(np.ones(3, bool), np.array([1, 2, 3]))[:, 0])
-    ended = np.zeros(3, bool)
-    for t in range(120):
-        images, reward, terminated, truncated, _ = vector.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]))
-        raw = games.step(np.array([t % 4, (t // 3) % 4, (t // 7) % 4]), ~ended)
-        if ended.any():
-            break
-        assert np.array_equal(images[..., 0], raw.frames[:, 0])
-        assert np.array_equal(reward, raw.reward)
-        ended = terminated | truncated
-        assert np.array_equal(ended, raw.terminated | raw.truncated)
-    assert ended.any()
-    for t in range(200):  # Ended games go on with new ones.
-        images, reward, *_ = vector.step(np.full(3, t % 4))
-        assert vector.observation_space.contains(images)

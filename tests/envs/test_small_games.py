@@ -31,7 +31,7 @@ def test_catch_by_hand():
         assert step.reward[0] == (0.0 if row < ROWS - 1 else 1.0 if ball == paddle else -1.0)
 
 
-def test_following_the_ball_is_optimal_and_staying_is_not():
+def test_following_the_ball_in_catch_is_optimal_and_staying_is_not():
     def mean_score(policy):
         stream = EpisodeStream(Catch(64), seed=0)
         frames, scores = stream.reset(), []
@@ -50,7 +50,7 @@ def test_following_the_ball_is_optimal_and_staying_is_not():
     assert mean_score(lambda boards: np.ones(64, np.int64)) == pytest.approx(2 / COLUMNS - 1, abs=0.15)
 
 
-def test_gymnasium_images_are_resized_and_keep_their_colours():
+def test_gymnasium_images_are_resized_and_keep_their_channels():
     class Colours(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 255, (96, 120, 3), np.uint8)
         action_space = gymnasium.spaces.Discrete(2)
@@ -68,7 +68,7 @@ def test_gymnasium_images_are_resized_and_keep_their_colours():
 @pytest.mark.parametrize(
     ("env_id", "frames", "error"), [("ALE/Pong-v5", 4, 0), ("PongNoFrameskip-v4", 1, 0), ("Pong-v4", 3, 0.1)]
 )
-def test_frames_of_ale_environments_are_counted_with_their_frame_skip(env_id, frames, error):
+def test_frames_per_step_of_ale_environments_is_their_frame_skip(env_id, frames, error):
     """The emulator's own count is the reference; Pong-v4 draws 2, 3 or 4 frames for each action."""
     games, steps = GymnasiumGames(env_id, 1), 300
     games.reset(ALL, np.array([1]))
@@ -86,7 +86,7 @@ def test_frames_of_ale_environments_are_counted_with_their_frame_skip(env_id, fr
     [({}, 1), ({"frameskip": 6}, 6), ({"frameskip": [2, 5]}, 3)]
     + [({"frameskip": nonsense}, 1) for nonsense in (None, True, 0, -4, "4", 2.5, (5, 2), (0, 3), (1, 2, 3))],
 )
-def test_the_frame_skip_is_what_an_environment_is_registered_with(arguments, frames):
+def test_the_frame_skip_comes_from_the_registration(arguments, frames):
     assert frame_skip(gymnasium.envs.registration.EnvSpec("Any-v0", kwargs=arguments)) == frames
     assert frame_skip(None) == 1
 
@@ -101,12 +101,12 @@ def test_ale_environments_have_a_built_in_game_and_no_protocol():
 
 
 @pytest.mark.parametrize(("env_id", "what"), [("CartPole-v1", "observes"), ("Pendulum-v1", "actions")])
-def test_gymnasium_envs_that_cannot_be_played_say_why(env_id, what):
+def test_unsupported_spaces_are_refused_with_the_reason(env_id, what):
     with pytest.raises(GameError, match=what):
         GymnasiumGames(env_id, 1)
 
 
-def test_unknown_games_get_the_nearest_name():
+def test_unknown_games_are_refused_with_the_nearest_name():
     with pytest.raises(GameError, match="did you mean breakout"):
         check_game("brekout")
     with pytest.raises(GameError, match=r"for a list: .*launch\.py games"):
@@ -114,7 +114,7 @@ def test_unknown_games_get_the_nearest_name():
 
 
 @pytest.mark.parametrize("name", ["combat", "joust", "maze_craze", "maze-craze", "Warlords"])
-def test_games_for_two_say_so(name):
+def test_two_player_games_are_refused_as_such(name):
     with pytest.raises(GameError, match="needs two players") as error:
         check_game(name)
     assert "did you mean" not in str(error.value)
@@ -131,12 +131,12 @@ def test_games_for_two_say_so(name):
         ("gym:CarRacing-v2", "registered; did you mean gym:CarRacing-v3? if a package .*: gym:MODULE:CarRacing-v2"),
     ],
 )
-def test_ids_that_are_not_registered_get_the_way_to_name_their_module(name, hint):
+def test_unregistered_ids_are_refused_with_how_to_name_their_module(name, hint):
     with pytest.raises(GameError, match=f"unknown game '{name}': .*{hint.replace('?', '[?]')}$"):
         check_game(name)
 
 
-def test_modules_that_cannot_be_imported_say_what_to_install(tmp_path, monkeypatch):
+def test_modules_that_cannot_be_imported_are_refused_with_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(
         GameError, match=r"'no_such.envs' .* cannot be imported: No module named 'no_such'; .*pip install no_such,"
     ):

@@ -54,13 +54,13 @@ def test_termination_has_discount_zero_and_the_next_step_is_the_reset():
     assert [(e.score, e.steps) for step in steps for e in step.episodes] == [(3.0, 2)]
 
 
-def test_truncation_keeps_its_discount():
+def test_truncation_keeps_a_discount_of_one():
     _, steps = play([(1.0, False, True, False)], 2)
     assert column(steps, "discount") == [1.0, 0.0]
     assert column(steps, "valid") == [True, False]
 
 
-def test_a_life_lost_at_the_time_limit_is_not_bootstrapped_from():
+def test_a_life_lost_at_the_time_limit_has_discount_zero():
     _, steps = play([(1.0, False, True, True)], 2)
     assert column(steps, "discount") == [0.0, 0.0]
     assert column(steps, "first") == [False, True]
@@ -78,7 +78,7 @@ def test_life_loss_ends_the_learning_episode_and_not_the_game():
     assert [e.score for step in steps for e in step.episodes] == [13.0]
 
 
-def test_a_restored_stream_goes_on_as_the_saved_one():
+def test_a_restored_stream_continues_identically():
     rng = np.random.default_rng(0)
     actions = rng.integers(3, size=(60, 4))
     for name in (COUNTER, "catch"):

@@ -14,7 +14,7 @@ import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from actors import ray_pool
-from actors.ray_pool import FORGIVEN_AFTER, MAX_FAILURES, RayPool
+from actors.ray_pool import FAILURES_CLEARED_AFTER, MAX_FAILURES, RayPool
 from actors.resources import Resources
 from configs.errors import PoolError
 from learners.learner import Learner
@@ -65,8 +65,8 @@ def test_actors_that_are_killed_or_hang_are_replaced_while_the_others_play(make_
     play_until(pool, lambda: all_alive(pool, 2, restarted=2))
     assert pool.health().memory_bytes > 2**20
 
-    # Until they are no longer suspected, so that the next failure is each place's first.
-    play_until(pool, lambda: not any(place.failures for place in pool._places))
+    # Until they are no longer suspected, so that the next failure is each slot's first.
+    play_until(pool, lambda: not any(slot.failures for slot in pool._slots))
     hung = rollout_actors()[0]
     os.kill(hung.pid, signal.SIGSTOP)
     seconds = play_until(pool, lambda: pool.health().restarted == 3)
@@ -74,7 +74,7 @@ def test_actors_that_are_killed_or_hang_are_replaced_while_the_others_play(make_
     play_until(pool, lambda: is_gone(hung), seconds=30)
     print(f"a hung actor was given up after {seconds:.1f} s, of which 3 s are its deadline")
     assert caplog.text.count("failed and is replaced") == 3
-    assert "it delivered nothing for 3 s" in caplog.text
+    assert "it returned no trajectory for 3 s" in caplog.text
 
 
 def assert_private():
@@ -93,7 +93,7 @@ def assert_private():
 def test_one_of_two_actors_always_breaks_and_the_other_plays_on_until_the_limit(make_config, monkeypatch, tmp_path, never):
     monkeypatch.setenv(SOUND, str(tmp_path / "sound"))
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 3)
-    monkeypatch.setattr(ray_pool, "PAUSES", (0.0, 0.1))
+    monkeypatch.setattr(ray_pool, "BACKOFF_SECONDS", (0.0, 0.1))
     config = make_config(game="gym:tests.fragile:Fragile-v0", pool="ray", num_actors=2, envs_per_actor=4, frames=10**9)
     cause = r"GameError: environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
     with pytest.raises(PoolError, match=rf"^actor [01] failed 3 times in the same way: {cause}$"):
@@ -110,14 +110,14 @@ def test_failures_of_one_kind_are_counted_and_all_are_followed_by_longer_pauses(
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "kill", lambda actor: None)
     pool = RayPool(make_config(pool="ray"), Resources(1, 4, 1), never)
-    (place,) = pool._places
+    (slot,) = pool._slots
     for _ in range(MAX_FAILURES - 1):
-        for kind in ("GameError", "silent", "ActorDiedError"):
-            pool._clear(place, kind, "cause")
+        for kind in ("GameError", "timeout", "ActorDiedError"):
+            pool._remove_failed(slot, kind, "cause")
     pauses = re.findall(r"is replaced(?: in (\d+) s)?: cause", caplog.text)
     assert pauses == ["", "1", "2", "4", "8", "16", "30"] + ["30"] * (3 * (MAX_FAILURES - 1) - 7)
-    with pytest.raises(PoolError, match="actor 0 failed 8 times in the same way: it delivered nothing"):
-        pool._clear(place, "silent", "it delivered nothing")
+    with pytest.raises(PoolError, match="actor 0 failed 8 times in the same way: it returned no trajectory"):
+        pool._remove_failed(slot, "timeout", "it returned no trajectory")
 
 
 @pytest.mark.slow
@@ -127,5 +127,5 @@ def test_forty_actors_are_killed_at_random_and_training_goes_on(make_pool):
     for kill in range(1, 41):
         os.kill(moments.choice(rollout_actors()).pid, signal.SIGKILL)
         recoveries.append(play_until(pool, lambda n=kill: all_alive(pool, 2, restarted=n)))
-        play_until(pool, lambda: all(place.delivered >= FORGIVEN_AFTER for place in pool._places))
+        play_until(pool, lambda: all(slot.num_trajectories >= FAILURES_CLEARED_AFTER for slot in pool._slots))
     print(f"{len(recoveries)} kills, {sorted(recoveries)[20]:.1f} s (median) until the new actor delivered")

@@ -140,13 +140,13 @@ def test_a_ray_that_does_not_start_leaves_sigterm_as_it_was(monkeypatch):
 def test_a_film_that_is_stopped_leaves_the_scores(make_config, never, capsys, monkeypatch):
     config, stop = make_config(frames=40), threading.Event()
     train(config, never)
-    film_game = evaluator.film_game
+    record_frames = evaluator.record_frames
 
     def stopping(*arguments):
         stop.set()
-        return film_game(*arguments)
+        return record_frames(*arguments)
 
-    monkeypatch.setattr(evaluator, "film_game", stopping)
+    monkeypatch.setattr(evaluator, "record_frames", stopping)
     launch.evaluate(["--run-dir", str(config.run_path), "--episodes", "2", "--video"], stop)
     assert "2 games: mean" in capsys.readouterr().out
     assert (config.run_path / "evaluation.json").exists()

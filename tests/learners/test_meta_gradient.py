@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from agents.agent import Agent
 from agents.layers import Conv2d, ReLU
-from agents.tasks import TASKS, Scene
+from agents.tasks import TASKS, TaskInputs
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 from learners.losses import impala_loss
@@ -65,7 +65,7 @@ class Laboratory:
         fixed, fixed_prediction = self.outputs(theta, batch)
         main = self.main_loss(unroll, fixed, batch)
         questions = self.task.ask(unroll.pixels, batch)
-        auxiliary = self.task.loss(prediction, fixed_prediction, Scene(batch, batch.observations(), questions))
+        auxiliary = self.task.loss(prediction, fixed_prediction, TaskInputs(batch, batch.observations(), questions))
         side = self.task.weight * (auxiliary.loss * auxiliary.mask).sum()
         find = lambda loss: torch.autograd.grad(  # noqa: E731
             loss, alias, create_graph=create_graph, retain_graph=True, materialize_grads=True

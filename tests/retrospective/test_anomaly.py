@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from retrospective.anomaly import Alarm, AnomalyMonitor, anomaly_probability, floor
+from retrospective.anomaly import Alarm, AnomalyMonitor, anomaly_probability, minimum_probability
 
 
 def test_anomaly_probability_by_hand():
@@ -12,11 +12,11 @@ def test_anomaly_probability_by_hand():
     expected = 1 - ((phi(0.75) - phi(0.25)) + (phi(-0.75) - phi(-1.25))) / 2
     assert found == pytest.approx(expected)
     assert anomaly_probability(3.0, np.full(5, 3.0)) == pytest.approx(0.3173, abs=1e-4)
-    assert floor() == pytest.approx(0.3173, abs=1e-4)
+    assert minimum_probability() == pytest.approx(0.3173, abs=1e-4)
     assert anomaly_probability(100.0, np.zeros(5)) == pytest.approx(1.0)
 
 
-def test_the_monitors_recursion_is_the_reverse_returns_definition():
+def test_the_monitors_recursion_equals_the_definition_of_the_reverse_return():
     rng = np.random.default_rng(0)
     rewards, discounts = rng.normal(size=(30, 2)), rng.choice([0.0, 0.5, 1.0], size=(30, 2))
     monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
@@ -34,7 +34,7 @@ def test_the_monitors_recursion_is_the_reverse_returns_definition():
     assert not reading.alarm.any()
 
 
-def test_one_bad_reading_is_flagged_until_the_past_is_forgotten():
+def test_an_invalid_reward_makes_a_stream_unknown_until_a_discount_of_zero():
     monitor = AnomalyMonitor(lambda state: np.zeros((2, 3)), streams=(2,))
     monitor.step(None, np.array([1.0, 1.0]), 1.0)
     bad = monitor.step(None, np.array([np.nan, 1.0]), 1.0)
@@ -52,25 +52,25 @@ def test_one_bad_reading_is_flagged_until_the_past_is_forgotten():
         AnomalyMonitor(lambda state: np.zeros(3), sigma=0.0)
 
 
-@pytest.mark.parametrize(("rate", "memory"), [(0.05, 0.0), (0.01, 0.9)])
-def test_the_false_alarm_rate_is_what_was_asked_for(rate, memory):
+@pytest.mark.parametrize(("rate", "decay"), [(0.05, 0.0), (0.01, 0.9)])
+def test_the_false_alarm_rate_on_new_data_is_the_target_rate(rate, decay):
     rng = np.random.default_rng(0)
 
     def normal(streams):
-        """Probabilities that resemble their predecessors, as those of a real stream do."""
+        """Autocorrelated probabilities, as in a real stream."""
         level, history = rng.random(streams), []
         for _ in range(600):
             level = np.where(rng.random(streams) < 0.3, rng.random(streams), level)
             history.append(level)
         return np.array(history)
 
-    alarm = Alarm.calibrate(normal(200), rate, memory)
-    assert alarm.asked_rate == rate
+    alarm = Alarm.calibrate(normal(200), rate, decay)
+    assert alarm.target_rate == rate
     assert alarm.interval[0] - 0.2 * rate <= rate <= alarm.interval[1] + 0.2 * rate
     fresh = normal(400)
     monitor_score, raised = np.full(400, np.nan), []
     for probability in fresh:
-        monitor_score = alarm.combine(monitor_score, probability)
+        monitor_score = alarm.update_score(monitor_score, probability)
         raised.append(monitor_score > alarm.threshold)
     per_stream = np.mean(raised, axis=0)
     error = per_stream.std() / math.sqrt(400)
@@ -78,8 +78,8 @@ def test_the_false_alarm_rate_is_what_was_asked_for(rate, memory):
     assert abs(per_stream.mean() - rate) < 4 * error + 2 * width
 
 
-def test_alarms_of_a_monitor_follow_the_threshold():
-    alarm = Alarm(threshold=0.9, memory=0.0, asked_rate=0.1, measured_rate=0.1, interval=(0.0, 0.2))
+def test_a_monitor_raises_its_alarm_above_the_threshold():
+    alarm = Alarm(threshold=0.9, decay=0.0, target_rate=0.1, measured_rate=0.1, interval=(0.0, 0.2))
     monitor = AnomalyMonitor(lambda state: np.zeros(3), alarm=alarm)
     assert not monitor.step(None, 0.0, 0.0).alarm
     assert monitor.step(None, 50.0, 0.0).alarm
@@ -90,10 +90,10 @@ def test_alarms_of_a_monitor_follow_the_threshold():
     ("arguments", "complaint"),
     [
         ({"rate": 0.0}, "false-alarm rate"),
-        ({"rate": 0.1, "memory": 1.0}, "memory must lie"),
+        ({"rate": 0.1, "decay": 1.0}, "decay must lie"),
     ],
 )
-def test_impossible_calibrations_are_refused(arguments, complaint):
+def test_invalid_arguments_of_calibrate_are_refused(arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
         Alarm.calibrate(np.random.default_rng(0).random((10, 8)), **arguments)
     with pytest.raises(ValueError, match="at least 4 streams"):

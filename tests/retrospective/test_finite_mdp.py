@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrospective.finite_mdp import FiniteMDP, MDPError, density_ratio, importance_ratio, simulate
-from retrospective.microdrone import microdrone, uniform_policy
+from retrospective.microdrone import clockwise_policy, microdrone
 
 
 def random_mdp(seed, num_states=3, num_actions=2):
-    """A dense process with discounts and rewards of every transition, and a policy for it."""
+    """A random MDP, with rewards and discounts of transitions, and a random policy."""
     rng = np.random.default_rng(seed)
     shape = (num_states, num_actions, num_states)
     transition = rng.dirichlet(np.ones(num_states), size=shape[:2])
@@ -21,14 +21,14 @@ def streams_of(mdp, policy, streams, steps, seed):
 
 
 @pytest.mark.parametrize(("clockwise", "expected"), [(0.5, [4.5, 6.0, 4.5, 5.94]), (0.1, [3.5146, 2.6829, 1.3683, 4.356])])
-def test_the_microdrones_exact_values(clockwise, expected):
-    values = microdrone().reverse_gvf(uniform_policy(clockwise))
+def test_reverse_gvf_of_the_microdrone(clockwise, expected):
+    values = microdrone().reverse_gvf(clockwise_policy(clockwise))
     assert values == pytest.approx(expected, abs=5e-5)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
-def test_closed_forms_agree_with_long_simulations(seed, num_states, num_actions):
+def test_closed_forms_agree_with_simulation(seed, num_states, num_actions):
     mdp, policy = random_mdp(seed, num_states, num_actions)
     streams, steps = 2000, 160
     reverse_return = np.zeros(streams)
@@ -58,7 +58,7 @@ def test_closed_forms_agree_with_long_simulations(seed, num_states, num_actions)
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
-def test_the_reverse_gvf_is_the_operators_fixed_point_and_the_tables(seed):
+def test_the_reverse_gvf_is_the_fixed_point_of_the_reverse_bellman_operator_and_of_tabular_reverse_td(seed):
     mdp, policy = random_mdp(seed)
     values = mdp.reverse_gvf(policy)
     assert mdp.reverse_bellman(policy, values) == pytest.approx(values)
@@ -69,7 +69,7 @@ def test_the_reverse_gvf_is_the_operators_fixed_point_and_the_tables(seed):
     assert iterate == pytest.approx(values, abs=1e-6)
 
 
-def test_state_discounts_give_the_papers_formula():
+def test_state_dependent_discounts_give_the_papers_formula():
     rng = np.random.default_rng(0)
     mdp, policy = random_mdp(1)
     gamma = rng.uniform(0, 0.9, size=3)
@@ -80,13 +80,13 @@ def test_state_discounts_give_the_papers_formula():
     assert mdp.reverse_gvf(policy) == pytest.approx(paper)
 
 
-def test_ratios():
+def test_importance_and_density_ratios():
     mdp, target = random_mdp(2)
     behaviour = np.full((3, 2), 0.5)
     assert importance_ratio(mdp, target, behaviour) == pytest.approx(2 * target)
     tau = density_ratio(mdp, target, behaviour)
     assert tau @ mdp.stationary_distribution(behaviour) == pytest.approx(1)
-    assert density_ratio(microdrone(), uniform_policy(0.1), uniform_policy(0.5)) == pytest.approx(np.ones(4))
+    assert density_ratio(microdrone(), clockwise_policy(0.1), clockwise_policy(0.5)) == pytest.approx(np.ones(4))
 
 
 def changed(array, index, value):
@@ -95,7 +95,7 @@ def changed(array, index, value):
     return copy
 
 
-def test_what_is_no_process_is_refused_by_name():
+def test_invalid_mdps_and_policies_are_refused_with_the_entry():
     mdp, policy = random_mdp(0)
     P, r, gamma = mdp.transition, mdp.reward, mdp.discount
     for arguments, complaint in (
@@ -114,7 +114,7 @@ def test_what_is_no_process_is_refused_by_name():
         importance_ratio(mdp, policy, changed(np.full((3, 2), 0.5), 2, [0.0, 1.0]))
 
 
-def test_chains_without_an_answer_are_refused_with_the_reason():
+def test_chains_without_a_reverse_gvf_are_refused_with_the_reason():
     ring = np.zeros((3, 1, 3))
     for s in range(3):
         ring[s, 0, (s + 1) % 3] = 1.0
@@ -125,5 +125,5 @@ def test_chains_without_an_answer_are_refused_with_the_reason():
     with pytest.raises(MDPError, match="state 0 is never reached from state 1"):
         FiniteMDP(trap, zeros, zeros).reverse_gvf(policy)
     lazy = 0.5 * ring + 0.5 * np.eye(3)[:, None]
-    with pytest.raises(MDPError, match="nothing is ever forgotten"):
+    with pytest.raises(MDPError, match="the expected return has no limit"):
         FiniteMDP(lazy, zeros, zeros + 1).reverse_gvf(policy)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from retrospective.neural_quantile_td import NeuralQuantileTD, Replay
+from retrospective.neural_quantile_td import NeuralQuantileTD, ReplayBuffer
 from retrospective.quantile_td import midpoints
 
 
@@ -20,7 +20,7 @@ def weighted_loss(prediction, target, weight, kappa):
     return total / prediction.numel() / count
 
 
-def test_an_update_descends_the_loss_written_out():
+def test_the_gradient_of_an_update_is_that_of_the_loss_written_out():
     learner = NeuralQuantileTD(2, num_quantiles=4, hidden=(8,), batch_size=5, kappa=0.5, seed=1)
     rng = np.random.default_rng(0)
     learner.observe(*rng.normal(size=(2, 5, 2)), 2 * rng.normal(size=5), rng.random(5), rng.random(5))
@@ -34,8 +34,8 @@ def test_an_update_descends_the_loss_written_out():
         assert torch.allclose(parameter.grad, gradient, atol=1e-6)
 
 
-def test_replay_keeps_the_newest_and_which_end_is_which():
-    replay = Replay(capacity=4, state_size=1)
+def test_the_replay_buffer_keeps_the_newest_transitions():
+    replay = ReplayBuffer(capacity=4, state_size=1)
     for t in range(7):
         replay.add(np.array([[t]]), np.array([[t + 1]]), np.array([[10 * t, 1.0, 0.5]]))
     assert len(replay) == 4
@@ -45,7 +45,7 @@ def test_replay_keeps_the_newest_and_which_end_is_which():
     assert torch.equal(scalars[:, 0], 10 * states[:, 0, 0])
 
 
-def test_nothing_is_learnt_before_there_is_a_batch():
+def test_there_is_no_update_before_the_buffer_holds_a_batch():
     learner = NeuralQuantileTD(1, batch_size=3)
     changed = []
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_nothing_is_learnt_before_there_is_a_batch():
 
 
 @pytest.mark.parametrize(("syncs", "followed"), [(None, 3), (1, 1), (0, 0)])
-def test_the_target_network_follows_at_its_interval_as_often_as_it_may(syncs, followed):
+def test_the_target_network_is_synchronised_at_its_interval_up_to_the_limit(syncs, followed):
     learner = NeuralQuantileTD(1, batch_size=1, target_interval=3, target_syncs=syncs)
     learner.observe(np.zeros(1), np.ones(1), 5.0, 0.0)
     same = []
@@ -68,7 +68,7 @@ def test_the_target_network_follows_at_its_interval_as_often_as_it_may(syncs, fo
     assert same == [False, False, True] * followed + [False] * (9 - 3 * followed)
 
 
-def test_bootstraps_come_from_the_earlier_state():
+def test_targets_bootstrap_from_the_previous_state():
     """0 -> 1 -> 0 -> ..., reward 1 into state 1 and 0 into state 0, discount .5: v(1) = 4/3, v(0) = 2/3."""
     learner = NeuralQuantileTD(2, num_quantiles=4, hidden=(16,), batch_size=16, target_interval=20)
     x = np.eye(2)
@@ -80,7 +80,7 @@ def test_bootstraps_come_from_the_earlier_state():
     assert np.allclose(learner.quantiles(x).mean(-1), [2 / 3, 4 / 3], atol=0.02)
 
 
-def test_it_recovers_the_quantiles_of_noise_and_weights_choose_whose():
+def test_quantiles_are_recovered_under_importance_weights():
     """Rewards of +1 (behaviour 50%, target 90%) or 0: of the target's quantiles nine in ten are 1."""
     learner = NeuralQuantileTD(1, num_quantiles=10, hidden=(16,), kappa=0.0, learning_rate=2e-3, capacity=4000)
     rng = np.random.default_rng(1)
@@ -92,7 +92,7 @@ def test_it_recovers_the_quantiles_of_noise_and_weights_choose_whose():
     assert np.allclose(learner.quantiles(np.ones(1)), midpoints(10) > 0.1, atol=0.15)
 
 
-def test_a_seed_fixes_everything():
+def test_learning_is_deterministic_given_the_seed():
     def train():
         learner = NeuralQuantileTD(1, batch_size=2, seed=3)
         for t in range(5):
@@ -103,14 +103,14 @@ def test_a_seed_fixes_everything():
     assert np.array_equal(train(), train())
 
 
-def test_a_replay_smaller_than_a_batch_is_refused():
-    with pytest.raises(ValueError, match="never holds a batch"):
+def test_a_replay_buffer_smaller_than_a_batch_is_refused():
+    with pytest.raises(ValueError, match="at least the batch size"):
         NeuralQuantileTD(1, capacity=10, batch_size=11)
 
 
-def test_a_transition_that_is_no_number_is_refused():
+def test_transitions_that_are_not_finite_are_refused():
     learner = NeuralQuantileTD(1)
     with pytest.raises(ValueError, match="reward, discount, weight"):
         learner.observe(np.zeros(1), np.zeros(1), np.nan, 1.0)
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not finite"):
         learner.observe(np.array([np.inf]), np.zeros(1), 0.0, 1.0)

@@ -23,8 +23,8 @@ def test_steps_are_those_of_the_arm_and_actions_are_clipped():
     streams.close()
 
 
-def test_reaching_ends_the_reach_and_forgets():
-    """The arm is put beside its target; the next step reaches, the one after it draws anew."""
+def test_reaching_the_target_ends_the_episode_with_a_discount_of_zero():
+    """The arm is put beside its target; the next step reaches, the one after it resets."""
     streams = ReacherStreams([0, 1])
     env = streams._envs[0]
     env.set_state(np.array([0.0, 0.0, 0.21, 0.0]), np.zeros(4))  # The outstretched arm ends at x = .21.
@@ -54,7 +54,7 @@ def test_a_stream_depends_on_its_seed_alone():
     assert np.array_equal(play([7]), play([7, 8]))
 
 
-def test_a_time_limit_ends_a_reach_that_does_not_arrive():
+def test_the_time_limit_ends_an_episode():
     streams = ReacherStreams([3], time_limit=4)
     discounts, targets = [], []
     for _ in range(11):

@@ -1,4 +1,4 @@
-"""Every learner against the closed form that it should find."""
+"""Every learner against its closed-form fixed point."""
 
 import numpy as np
 import pytest
@@ -25,14 +25,14 @@ def assert_close_to(weights, expected, bias=0.01):
 
 
 @pytest.mark.parametrize("features", [np.eye(3), FEATURES], ids=["table", "linear"])
-def test_reverse_td_finds_its_fixed_point(features):
+def test_reverse_td_converges_to_its_fixed_point(features):
     mdp, policy = random_mdp(0)
     learner = ReverseTD(np.zeros((STREAMS, features.shape[1])), RobbinsMonro(0.5, delay=100.0, power=0.8))
     assert_close_to(learn(learner, mdp, policy, features, 4000), mdp.reverse_fixed_point(policy, features))
 
 
 @pytest.mark.parametrize("lambda_", [0.5, 1.0])
-def test_reverse_td_lambda_finds_the_reverse_gvf(lambda_):
+def test_tabular_reverse_td_lambda_converges_to_the_reverse_gvf(lambda_):
     mdp, policy = random_mdp(0)
     learner = ReverseTD(np.zeros((STREAMS, 3)), RobbinsMonro(0.5, delay=100.0, power=0.8), lambda_)
     assert_close_to(learn(learner, mdp, policy, np.eye(3), 4000), mdp.reverse_gvf(policy))
@@ -51,7 +51,7 @@ def test_lambda_one_is_regression_on_the_reverse_return():
     assert learner.weights == pytest.approx(weights)
 
 
-def test_off_policy_reverse_td_finds_the_on_policy_point():
+def test_off_policy_reverse_td_converges_to_the_on_policy_fixed_point():
     mdp, target = random_mdp(2)
     behaviour = np.full((3, 2), 0.5)
     tau, rho = density_ratio(mdp, target, behaviour), importance_ratio(mdp, target, behaviour)
@@ -71,7 +71,7 @@ def gtd_point(mdp, behaviour, features, weight):
     return np.linalg.solve(A, X.T @ (flow * mdp.reward).sum((0, 1)))
 
 
-def test_reverse_gtd_finds_its_own_point_and_with_tau_the_on_policy_one():
+def test_reverse_gtd_converges_to_its_fixed_point_and_with_tau_to_the_on_policy_one():
     mdp, target = random_mdp(2)
     behaviour = np.full((3, 2), 0.5)
     tau, rho = density_ratio(mdp, target, behaviour), importance_ratio(mdp, target, behaviour)
@@ -83,7 +83,7 @@ def test_reverse_gtd_finds_its_own_point_and_with_tau_the_on_policy_one():
     assert np.abs(gtd_point(mdp, behaviour, FEATURES, rho) - mdp.reverse_fixed_point(target, FEATURES)).max() > 0.02
 
 
-def test_the_learnt_ratio_matches_the_distributions():
+def test_the_learnt_density_ratio_matches_the_stationary_distributions():
     mdp, target = random_mdp(3)
     behaviour = np.full((3, 2), 0.5)
     rho, tau = importance_ratio(mdp, target, behaviour), density_ratio(mdp, target, behaviour)
@@ -96,7 +96,7 @@ def test_the_learnt_ratio_matches_the_distributions():
     assert learner(np.tile([-1.0, 0.0, 0.0], (STREAMS, 1))).min() == 0.0
 
 
-def test_quantile_huber_gradient_is_the_losses_derivative():
+def test_quantile_huber_gradient_equals_finite_differences_of_the_loss():
     rng = np.random.default_rng(0)
     prediction, target = rng.normal(size=4), rng.normal(size=6)
     for kappa in (0.5, 1.0):
@@ -115,7 +115,7 @@ def test_quantile_huber_gradient_is_the_losses_derivative():
 
 
 @pytest.mark.parametrize("target_interval", [0, 50])
-def test_the_quantile_learner_recovers_the_quantiles_of_the_reverse_return(target_interval):
+def test_quantile_reverse_td_recovers_the_quantiles_of_the_reverse_return(target_interval):
     mdp, policy = random_mdp(4)
     streams, x = 400, np.eye(3)
     learner = QuantileReverseTD(np.zeros((streams, 9, 3)), 0.5, kappa=0.05, target_interval=target_interval)
@@ -137,7 +137,7 @@ def test_the_quantile_learner_recovers_the_quantiles_of_the_reverse_return(targe
         assert np.abs(found - expected).max() < 0.08 * spread
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="power must lie"):
         RobbinsMonro(0.1, power=0.4)
     with pytest.raises(ValueError, match="lambda must lie"):

@@ -75,7 +75,7 @@ def test_a_policy_that_never_ends_a_game_has_answers_too():
 @pytest.mark.parametrize("game", [pytest.param("collect_objects", marks=pytest.mark.slow), "puddleworld"])
 def test_exact_answers_are_the_means_of_simulated_returns(game):
     """Games played from their tables, with returns summed up by the definitions of the two tasks."""
-    grid, rng = dataclasses.replace(GRIDS[game](), limit=NO_LIMIT), np.random.default_rng(0)
+    grid, rng = dataclasses.replace(GRIDS[game](), time_limit=NO_LIMIT), np.random.default_rng(0)
     states, actions = grid.next_state.shape
     policy = rng.dirichlet(np.ones(actions), states)
     cumulant, discount = rng.uniform(-1, 1, states), rng.uniform(0.2, 0.95, states)
@@ -83,11 +83,11 @@ def test_exact_answers_are_the_means_of_simulated_returns(game):
     sums = np.zeros((2, states))
     counts = np.zeros((2, states))
     for _ in range(600):
-        s, over = rng.choice(grid.starts), False
+        s, over = rng.choice(grid.initial_states), False
         path = [s]
         while not over:
             a = rng.choice(actions, p=policy[s])
-            over, s = grid.ends[s, a], grid.next_state[s, a]
+            over, s = grid.terminal[s, a], grid.next_state[s, a]
             path.append(s)
         assert over
         steps, g = list(itertools.pairwise(path)), 0.0
