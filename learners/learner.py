@@ -164,12 +164,16 @@ class Learner:
         if counters.dtype != torch.int64 or counters.min() < 0 or counters.max() >= 2**53:
             raise ValueError(f"'counters' cannot be {counters.tolist()}")
         self.frame, self.version = counters.tolist()
-        _copy_into(own, given)
+        for name, value in own.items():
+            if name != "counters":
+                value.copy_(given[name])
         if self._meta is not None:
             saved = {name.removeprefix("meta."): value for name, value in state.items() if name.startswith("meta.")}
             if (window := self._meta.load_state_dict(saved)) is not None:
                 self._replay(window)
-                _copy_into(own, given)
+                # The same numbers on the same kind of processor; on another, those of the checkpoint hold.
+                torch._foreach_copy_(self._parameters, [given[f"parameter.{name}"] for name in self._names])
+                torch._foreach_copy_(self._moments, [given[f"moment.{name}"] for name in self._names])
 
     def _replay(self, window: SavedWindow) -> None:
         """Repeats the updates of a checkpoint's window, which rebuilds their graphs."""
@@ -191,12 +195,6 @@ class Learner:
             if not gradient.isfinite().all():
                 return f"the gradient of {name} is not finite {self._where}"
         return f"the norm of the gradient overflows {self._where}"
-
-
-def _copy_into(own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
-    for name, value in own.items():
-        if name != "counters":
-            value.copy_(given[name])
 
 
 def choose_device(name: str) -> torch.device:

@@ -27,7 +27,9 @@ from training.files import explain, parse_json, read_bounded, remove_unfinished,
 
 log = logging.getLogger(__name__)
 
-FORMAT = "hindcast-checkpoint-2"
+FORMAT_PREFIX = "hindcast-checkpoint-"
+FORMAT_NUMBER = 2
+FORMAT = f"{FORMAT_PREFIX}{FORMAT_NUMBER}"
 BEST = "best.safetensors"
 NAME = re.compile(r"frame_(\d{12,18})\.safetensors")
 MAX_BYTES = 8 << 30
@@ -66,7 +68,10 @@ def _parse(data: bytes, path: Path) -> Checkpoint:
     if length > min(MAX_HEADER_BYTES, len(data) - LENGTH_BYTES):
         raise CheckpointError(f"{path} is damaged: it has {len(data)} bytes and promises a header of {length}")
     metadata = parse_json(data[LENGTH_BYTES : LENGTH_BYTES + length]).get("__metadata__", {})
-    if metadata.get("format") != FORMAT or "sha256" not in metadata:
+    written_as = str(metadata.get("format"))
+    if (number := written_as.removeprefix(FORMAT_PREFIX)).isdecimal() and number.isascii() and int(number) > FORMAT_NUMBER:
+        raise CheckpointError(f"{path} has format {number[:20]}, which a newer version wrote; this one reads {FORMAT_NUMBER}")
+    if written_as != FORMAT or "sha256" not in metadata:
         raise CheckpointError(f"{path} is not a Hindcast checkpoint of this version, which carries a checksum")
     tensors, values = load(data), metadata["values"]
     if _digest(tensors, values) != metadata["sha256"]:

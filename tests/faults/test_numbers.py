@@ -90,7 +90,7 @@ def poisoned(make_config, poison, updates, **overrides):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize(("task", "updates"), [("none", 1), ("reverse_gvf", 1), ("reverse_gvf", 2)])
 def test_a_poisoned_batch_changes_nothing_and_is_named(make_config, task, updates, value):
-    """Also as the batch that judges a window of updates, which is the third of two."""
+    """Also as the outer batch of the meta-gradient, which with K = 2 is the third."""
     learner, batch = poisoned(
         make_config, lambda b: b.logits[0].fill_(value), updates, task=task, meta_interval=2, reward_clip=0.0
     )
@@ -103,14 +103,14 @@ def test_a_poisoned_batch_changes_nothing_and_is_named(make_config, task, update
 
 
 def test_a_poisoned_meta_gradient_names_the_parameter_and_moves_nothing(make_config, never, monkeypatch):
-    sweep = MetaGradient.sweep
+    backpropagate = MetaGradient.backpropagate
 
-    def poisoned_sweep(self, *arguments, **options):
-        bars = sweep(self, *arguments, **options)
+    def poisoned_gradient(self, *arguments, **options):
+        bars = backpropagate(self, *arguments, **options)
         bars[-1].view(-1)[0] = math.nan
         return bars
 
-    monkeypatch.setattr(MetaGradient, "sweep", poisoned_sweep)
+    monkeypatch.setattr(MetaGradient, "backpropagate", poisoned_gradient)
     config = make_config(task="reverse_gvf", meta_interval=2)
     with pytest.raises(NonFiniteError, match=r"the meta-gradient of the question network's \S+ is not finite at update 3"):
         train(config, never)

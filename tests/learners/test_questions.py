@@ -46,7 +46,7 @@ def test_the_answers_do_not_move_the_questions_nor_the_judgement_the_agent(make_
         assert "meta/loss" not in metrics
         assert equal(theta(learning), theta(frozen))
         assert equal(phi(learning), asked)
-    metrics = learning.step(random_batch(seed=3))  # The batch that judges the third update.
+    metrics = learning.step(random_batch(seed=3))  # The outer batch of the third update.
     frozen.step(random_batch(seed=3))
     assert metrics["meta/gradient_norm"] > 0
     assert metrics["meta/update_norm"] > 0
@@ -112,13 +112,13 @@ def test_a_state_from_the_middle_of_a_period_continues_exactly(make_learner, upd
     assert equal(phi(learner), phi(copy))
 
 
-@pytest.mark.parametrize(("task", "resting"), [("reverse_gvf", "10010010"), ("none", "11111111")])
-def test_it_is_at_rest_where_no_window_is_held(make_learner, task, resting):
+@pytest.mark.parametrize(("task", "fresh"), [("reverse_gvf", "10010010"), ("none", "11111111")])
+def test_the_window_is_fresh_before_its_second_update(make_learner, task, fresh):
     learner, found = make_learner(task), ""
     for seed in range(8):
         learner.step(random_batch(seed=seed))
         found += str(int(learner.window_is_fresh))
-    assert found == resting
+    assert found == fresh
 
 
 def test_without_memory_for_graphs_the_result_is_the_same(make_learner):
@@ -183,7 +183,7 @@ def test_a_meta_gradient_that_is_not_finite_stops_before_the_questions_move(make
         learner.step(random_batch(seed=update))
     asked = phi(learner)
     meta = learner._meta._window
-    monkeypatch.setattr(meta, "sweep", lambda *_, **__: [torch.full_like(p, math.nan) for p in meta.phi])
+    monkeypatch.setattr(meta, "backpropagate", lambda *_, **__: [torch.full_like(p, math.nan) for p in meta.phi])
     with pytest.raises(NonFiniteError, match=r"the meta-gradient of the question network.* is not finite"):
         learner.step(random_batch(seed=3))
     assert equal(phi(learner), asked)
