@@ -16,7 +16,7 @@ from actors.evaluator import Evaluation
 from envs.grid_games import GRIDS
 from learners.learner import Learner
 from tests.running import ROOT, TINY, interrupted
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 from training.run_directory import provenance
 
 pytestmark = pytest.mark.usefixtures("signals")
@@ -332,7 +332,7 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
 
 
-GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"]
+SWEEP = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"]
 
 
 @pytest.mark.parametrize(
@@ -358,13 +358,13 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         NO_GPU,
     ],
 )
-def test_mistakes_in_grids(capsys, tmp_path, arguments, complaint):
-    out = tmp_path / "grid"
-    assert re.search(complaint, mistake(capsys, "compare", *GRID, "--out", out, *arguments))
+def test_mistakes_in_sweeps(capsys, tmp_path, arguments, complaint):
+    out = tmp_path / "sweep"
+    assert re.search(complaint, mistake(capsys, "compare", *SWEEP, "--out", out, *arguments))
     assert not out.exists()
 
 
-def test_a_setting_that_one_trial_of_a_grid_uses_is_not_refused(tmp_path):
+def test_a_setting_that_one_trial_of_a_sweep_uses_is_not_refused(tmp_path):
     for arguments in (
         ["--tasks", "none", "gvf", "--num-questions", "8"],
         ["--games", "catch", "pong", "--protocol", "machado"],
@@ -372,31 +372,31 @@ def test_a_setting_that_one_trial_of_a_grid_uses_is_not_refused(tmp_path):
         ["--preset", "paper", "--frames", "1000"],
         ["--ray-address", "127.0.0.1:1"],
     ):
-        launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *arguments])
+        launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), *arguments])
 
 
-def test_a_grid_that_was_begun_with_a_setting_without_effect_continues_with_it(tmp_path):
-    make_grid(tmp_path / "grid", tasks=("none",))
-    assert launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), "--num-questions", "8"]).auxiliary.num_questions == 8
+def test_a_sweep_that_was_begun_with_a_setting_without_effect_continues_with_it(tmp_path):
+    make_sweep(tmp_path / "sweep", tasks=("none",))
+    assert launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), "--num-questions", "8"]).auxiliary.num_questions == 8
 
 
-def test_a_grid_overwrites_nothing(capsys, tmp_path):
-    assert "--out is missing" in mistake(capsys, "compare", *GRID)
+def test_a_sweep_overwrites_nothing(capsys, tmp_path):
+    assert "--out is missing" in mistake(capsys, "compare", *SWEEP)
     (tmp_path / "file").write_text("mine")
-    assert "is not empty and not a grid" in mistake(capsys, "compare", *GRID, "--out", tmp_path)
-    out = tmp_path / "grid"
-    grid = make_grid(out, tasks=("none",))
-    assert "holds another grid (--frames 1000, not 400)" in mistake(capsys, "compare", *GRID, "--out", out)
-    write_trial(grid.trials[0], score=None)
-    (grid.trials[0].path / "result.json").write_text("{")
+    assert "is not empty and not a sweep" in mistake(capsys, "compare", *SWEEP, "--out", tmp_path)
+    out = tmp_path / "sweep"
+    sweep = make_sweep(out, tasks=("none",))
+    assert "holds another sweep (--frames 1000, not 400)" in mistake(capsys, "compare", *SWEEP, "--out", out)
+    write_trial(sweep.trials[0], score=None)
+    (sweep.trials[0].path / "result.json").write_text("{")
     before = snapshot(tmp_path)
-    assert "result.json is damaged" in mistake(capsys, "compare", *GRID, "--out", out, "--frames", "1000")
+    assert "result.json is damaged" in mistake(capsys, "compare", *SWEEP, "--out", out, "--frames", "1000")
     assert snapshot(tmp_path) == before
 
 
-def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, monkeypatch):
+def test_a_dry_run_says_what_a_sweep_takes_and_writes_nothing(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
-    assert launch.main(["compare", *GRID, "--torso", "shallow", "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    assert launch.main(["compare", *SWEEP, "--torso", "shallow", "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks 1 x seeds 2 = 2 trials of 400 frames" in text
     assert re.search(r"catch +│ none +│ +[\d,]+ ", text)
@@ -407,7 +407,7 @@ def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, m
 def test_a_dry_run_counts_what_is_varied(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
     varied = ["--vary", "learning_rate=3e-4,6e-4", "--vary", "torso=shallow,nature", "--vary", "frames=400,800"]
-    assert launch.main(["compare", *GRID, *varied, "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    assert launch.main(["compare", *SWEEP, *varied, "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks and settings 8 x seeds 2 = 16 trials of 400 or 800 frames" in text
     assert len(re.findall(r"none-torso=\w+ +│", text)) == 2
@@ -419,39 +419,39 @@ def test_mistakes_in_reports(capsys, tmp_path):
     assert "is not a directory" in mistake(capsys, "report", tmp_path / "nowhere")
     assert "holds no trial that can be read" in mistake(capsys, "report", tmp_path)
     assert list(tmp_path.iterdir()) == []
-    grid = make_grid(tmp_path / "grid", seeds=1)
-    for trial in grid.trials:
+    sweep = make_sweep(tmp_path / "sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    assert "has no trial here; there is none, reverse_gvf" in mistake(capsys, "report", grid.out, "--task", "magic")
-    assert "did you mean 'reverse_gvf'?" in mistake(capsys, "report", grid.out, "--task", "revers_gvf")
-    assert not list(grid.out.glob("report*"))
+    assert "has no trial here; there is none, reverse_gvf" in mistake(capsys, "report", sweep.out, "--task", "magic")
+    assert "did you mean 'reverse_gvf'?" in mistake(capsys, "report", sweep.out, "--task", "revers_gvf")
+    assert not list(sweep.out.glob("report*"))
 
 
 def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
-    grid = make_grid(tmp_path / "grid", seeds=1)
-    for trial in grid.trials:
+    sweep = make_sweep(tmp_path / "sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    assert launch.main(["report", str(grid.out)]) == 0
+    assert launch.main(["report", str(sweep.out)]) == 0
     text = capsys.readouterr().out
     assert "Against none, final score: one seed shows nothing (1 against 1 seeds)." in text
     assert "Against none, area under the learning curve: one seed shows nothing (1 against 1 seeds)." in text
-    assert f"page: {grid.out / 'report.html'}" in text
+    assert f"page: {sweep.out / 'report.html'}" in text
 
 
 def test_a_report_says_on_the_terminal_what_it_could_not_use(capsys, tmp_path):
-    grid = make_grid(tmp_path / "grid", seeds=13)
-    for trial in grid.trials:
+    sweep = make_sweep(tmp_path / "sweep", seeds=13)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    for trial in grid.trials[:23]:
+    for trial in sweep.trials[:23]:
         trial.directory.result_path.write_text('{"a\x1b[31m')
-    assert launch.main(["report", str(grid.out)]) == 0
+    assert launch.main(["report", str(sweep.out)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == launch.MAX_PROBLEMS + 1
-    assert lines[0].startswith(f"launch.py: {grid.trials[0].name}: result.json is damaged")
+    assert lines[0].startswith(f"launch.py: {sweep.trials[0].name}: result.json is damaged")
     assert lines[0].endswith("it counts as unfinished")
     assert lines[-1] == "launch.py: 3 more problems are listed on the page"
     assert all(line.isprintable() for line in lines)
-    page = (grid.out / "report.html").read_text()
+    page = (sweep.out / "report.html").read_text()
     assert page.index("result.json is damaged") < page.index("<h2>Verdicts")
     assert page.count("result.json is damaged") == 10 + 23  # At the top no more than ten, at the end all.
 
@@ -493,8 +493,8 @@ def test_frames_as_people_write_them(tmp_path, text, frames):
     flags = ["--frames", text, "--log-frames", text]
     run = launch.parse_train([*flags, "--task", "gvf", "--picture-frames", text]).run
     assert (run.frames, run.log_frames, run.picture_frames) == (frames, frames, frames)
-    grid = launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *flags])
-    assert (grid.frames, grid.log_frames) == (frames, frames)
+    sweep = launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), *flags])
+    assert (sweep.frames, sweep.log_frames) == (frames, frames)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in launch.COMMANDS)])

@@ -14,7 +14,7 @@ from configs.errors import StopRequested
 from studies.compare import scheduler as compare
 from studies.reproduce import reproduce
 from tests.running import TINY, interrupted
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 
 COUNTER = "gym:tests.counter:Counter-v0"
 
@@ -52,16 +52,16 @@ def test_what_is_never_taken_from_a_directory_is_part_of_the_command(make_config
     assert launch.resume_arguments(config) == flags
 
 
-def test_a_grid_is_shown_and_continued_by_what_its_command_says(capsys, monkeypatch, here):
-    grid = make_grid(here / "my grid", seeds=1)
-    for trial in grid.trials:
+def test_a_sweep_is_shown_and_continued_by_what_its_command_says(capsys, monkeypatch, here):
+    sweep = make_sweep(here / "my sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    arguments = ["compare", "--games", "catch", "--tasks", "none", "--out", "my grid"]
+    arguments = ["compare", "--games", "catch", "--tasks", "none", "--out", "my sweep"]
     monkeypatch.setattr(compare, "compare", lambda *_: None)
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
-    assert "page: my grid/report.html" in paste(shown(output, "make its page with"), here)
-    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my grid"]
+    assert "page: my sweep/report.html" in paste(shown(output, "make its page with"), here)
+    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my sweep"]
 
     def stopping(*_):
         raise StopRequested
@@ -70,7 +70,7 @@ def test_a_grid_is_shown_and_continued_by_what_its_command_says(capsys, monkeypa
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
     assert shlex.split(shown(output, "continue with"))[-len(arguments) :] == arguments
-    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my grid"]
+    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my sweep"]
 
 
 def test_a_study_is_continued_with_all_its_flags(capsys, monkeypatch):

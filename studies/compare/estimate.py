@@ -1,4 +1,4 @@
-"""What a grid will take, from a few seconds of real training: frames, hours, disk."""
+"""What a sweep will take, from a few seconds of real training: frames, hours, disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from configs.errors import ConfigError, GameError, PoolError
 from configs.train import META_LEARNED, TaskConfig, TrainConfig
 from envs.atari import atari_games
 from learners.learner import Learner
-from studies.compare.sweep import Grid, Trial, TrialState, agent_name
+from studies.compare.sweep import Sweep, Trial, TrialStatus, agent_name
 
 SECONDS = 1.0
 """Least time for which each task is measured on each kind of game."""
@@ -36,7 +36,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class GridEstimate:
+class SweepEstimate:
     speeds: dict[tuple[str, str], Measured]
     """By kind of game, named after the game it was measured on, and by agent, without settings that cost nothing."""
     trials_at_once: int
@@ -46,26 +46,28 @@ class GridEstimate:
     disk_bytes: int
 
 
-def estimate_grid(grid: Grid, states: dict[str, TrialState], cores: int) -> GridEstimate:
-    """For what is left of a grid on so many cores."""
-    left = {t.name: _frames_left(t, states[t.name]) for t in grid.trials}
-    representatives = _representatives(grid.games)
+def estimate_sweep(sweep: Sweep, statuses: dict[str, TrialStatus], cores: int) -> SweepEstimate:
+    """For what is left of a sweep on so many cores."""
+    left = {t.name: _frames_left(t, statuses[t.name]) for t in sweep.trials}
+    representatives = _representatives(sweep.games)
     measured_games = set(representatives.values())
-    kinds = {_kind(trial, representatives): trial for trial in reversed(grid.trials) if trial.config.env.game in measured_games}
+    kinds = {
+        _kind(trial, representatives): trial for trial in reversed(sweep.trials) if trial.config.env.game in measured_games
+    }
     speeds = {kind: _measured(trial.config.with_run(seed=0)) for kind, trial in sorted(kinds.items(), key=lambda item: item[0])}
-    at_once = max(1, cores // grid.config.cores_per_trial)
+    at_once = max(1, cores // sweep.config.cores_per_trial)
 
     def measured(trial: Trial) -> Measured:
         return speeds[_kind(trial, representatives)]
 
-    seconds = [left[trial.name] / (measured(trial).frames_per_second * grid.config.cores_per_trial) for trial in grid.trials]
-    checkpoints = grid.config.keep_checkpoints + 1
+    seconds = [left[trial.name] / (measured(trial).frames_per_second * sweep.config.cores_per_trial) for trial in sweep.trials]
+    checkpoints = sweep.config.keep_checkpoints + 1
     disk = sum(
         checkpoints * measured(trial).checkpoint_bytes + _log_lines(trial.config) * LOG_LINE_BYTES
-        for trial in grid.trials
+        for trial in sweep.trials
         if left[trial.name]
     )
-    return GridEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+    return SweepEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
 
 
 def _kind(trial: Trial, representatives: dict[str, str]) -> tuple[str, str]:
@@ -131,35 +133,35 @@ def finishing_time(seconds: Iterable[float], at_once: int) -> float:
     return max(places)
 
 
-def print_estimate(grid: Grid, states: dict[str, TrialState], estimate: GridEstimate) -> None:
+def print_estimate(sweep: Sweep, statuses: dict[str, TrialStatus], estimate: SweepEstimate) -> None:
     console = Console(highlight=False)
-    lengths = sorted({trial.config.run.frames for trial in grid.trials})
-    count = f"{len(grid.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
-    agents = f"tasks and settings {len(grid.agents)}" if grid.config.vary else f"tasks {len(grid.tasks)}"
-    console.print(f"grid: games {len(grid.games)} x {agents} x seeds {len(grid.seeds)} = {count}")
-    console.print(f"games: {', '.join(grid.games)}", markup=False)
-    console.print(f"seeds: {', '.join(map(str, grid.seeds))}")
+    lengths = sorted({trial.config.run.frames for trial in sweep.trials})
+    count = f"{len(sweep.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
+    agents = f"tasks and settings {len(sweep.agents)}" if sweep.config.vary else f"tasks {len(sweep.tasks)}"
+    console.print(f"sweep: games {len(sweep.games)} x {agents} x seeds {len(sweep.seeds)} = {count}")
+    console.print(f"games: {', '.join(sweep.games)}", markup=False)
+    console.print(f"seeds: {', '.join(map(str, sweep.seeds))}")
     table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")
     for column in ("measured on", "agent", "frames/s"):
         table.add_column(column, justify="right" if column == "frames/s" else "left")
     for (game, agent), measured in estimate.speeds.items():
         table.add_row(game, agent, f"{measured.frames_per_second:,.0f}")
     console.print(table)
-    finished = sum(state is TrialState.FINISHED for state in states.values())
-    begun = sum(state in (TrialState.INTERRUPTED, TrialState.BEGUN) for state in states.values())
+    finished = sum(status is TrialStatus.FINISHED for status in statuses.values())
+    begun = sum(status in (TrialStatus.INTERRUPTED, TrialStatus.BEGUN) for status in statuses.values())
     if finished or begun:
         console.print(f"of these {finished} are finished and {begun} begun; what is left:")
-    free = shutil.disk_usage(next(path for path in (grid.out, *grid.out.absolute().parents) if path.exists())).free
+    free = shutil.disk_usage(next(path for path in (sweep.out, *sweep.out.absolute().parents) if path.exists())).free
     console.print(
         f"{estimate.frames:,} frames, about {_duration(estimate.hours)}, about {_size(estimate.disk_bytes)} of disk"
         f" ({_size(free)} free)"
     )
 
 
-def _frames_left(trial: Trial, state: TrialState) -> int:
-    if state is TrialState.FINISHED:
+def _frames_left(trial: Trial, status: TrialStatus) -> int:
+    if status is TrialStatus.FINISHED:
         return 0
-    done = trial.checkpoint_frame() if state is TrialState.INTERRUPTED else None
+    done = trial.checkpoint_frame() if status is TrialStatus.INTERRUPTED else None
     return max(0, trial.config.run.frames - (done or 0))
 
 

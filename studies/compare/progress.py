@@ -1,4 +1,4 @@
-"""How far the trials of a grid are: a live table on a terminal, a plain line a minute anywhere else."""
+"""How far the trials of a sweep are: a live table on a terminal, a plain line a minute anywhere else."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _metric(text: bytes) -> dict[str, Any] | None:
     return line if isinstance(line, dict) and isinstance(line.get("frame"), int) else None
 
 
-class GridProgress:
+class SweepProgress:
     """Shows the trials under way, those that failed, and the count of the others."""
 
     def __init__(self, trials: list[Trial], followers: dict[str, Follower]):

@@ -1,7 +1,8 @@
-"""The directory of a grid: which trials belong to it, and what has become of each."""
+"""The directory of a sweep: its trials and the status of each."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from training.metrics_file import read_metrics
 from training.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
 from training.run_lock import locked
 
-GRID_FILE = "grid.json"
+SWEEP_FILE = "sweep.json"
+EARLIER_NAME = "grid"
+"""Earlier versions wrote grid.json, with the settings under "grid"; such directories are read and continued as they are."""
 FAILURES_FILE = "failures.json"
 OVERLAY_DIRECTORY = "overlay"
 MAX_JSON_BYTES = 16 << 20
@@ -29,7 +32,7 @@ MAX_NAME_BYTES = 255
 """Of a directory, on common file systems."""
 
 
-class TrialState(Enum):
+class TrialStatus(Enum):
     NEW = "new"
     BEGUN = "begun"
     """Without a checkpoint yet, so that it must begin again."""
@@ -42,7 +45,7 @@ class Trial:
     name: str
     config: TrainConfig
     settings: dict[str, Any] = field(default_factory=dict)
-    """Those that the grid varies for its task."""
+    """Those that the sweep varies for its task."""
 
     @property
     def agent(self) -> str:
@@ -57,25 +60,25 @@ class Trial:
     def directory(self) -> RunDirectory:
         return RunDirectory(self.path)
 
-    def state(self) -> TrialState:
+    def status(self) -> TrialStatus:
         """As the directory says; raises RunError or CheckpointError where it is damaged or not this trial's."""
         if not holds_anything(self.path):
-            return TrialState.NEW
+            return TrialStatus.NEW
         self.check_recorded(RunDirectory.open(self.path).read_config(), self.path)
         if self.directory.result_path.exists():
             if not isinstance(read_json(self.directory.result_path).get("frames"), int):
                 raise RunError(f"{self.directory.result_path} is damaged: it says nothing of frames")
-            return TrialState.FINISHED
-        return TrialState.BEGUN if self.checkpoint_frame() is None else TrialState.INTERRUPTED
+            return TrialStatus.FINISHED
+        return TrialStatus.BEGUN if self.checkpoint_frame() is None else TrialStatus.INTERRUPTED
 
     def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
         """Raises RunError unless the config found at `path` is this trial's."""
         try:
             self.config.check_resumes(recorded)
         except ConfigError as error:
-            raise RunError(f"{path} is not of this grid: {error}") from None
+            raise RunError(f"{path} is not of this sweep: {error}") from None
         if recorded.run.frames != self.config.run.frames:
-            raise RunError(f"{path} is not of this grid: it was started with --frames {recorded.run.frames}")
+            raise RunError(f"{path} is not of this sweep: it was started with --frames {recorded.run.frames}")
 
     def archived(self, archive: Path) -> ArchivedTrial | None:
         """The trial from an archive, if it is there; raises RunError where it is damaged or not this trial's."""
@@ -104,8 +107,8 @@ class Trial:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-class Grid:
-    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: a grid broken off early still compares all tasks."""
+class Sweep:
+    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: a sweep broken off early still compares all tasks."""
 
     def __init__(self, config: CompareConfig):
         self.config = config
@@ -124,7 +127,7 @@ class Grid:
         self.agents = tuple(dict.fromkeys(trial.agent for trial in self.trials))
         longest = max((trial.name for trial in self.trials), key=len, default="")
         if len(longest.encode()) > MAX_NAME_BYTES:
-            raise ConfigError(f"a directory cannot be called {longest}: vary fewer settings in one grid")
+            raise ConfigError(f"a directory cannot be called {longest}: vary fewer settings in one sweep")
 
     def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
         name = trial_name(game, agent_name(task, settings), seed)
@@ -134,48 +137,48 @@ class Grid:
     def identity(self) -> dict[str, Any]:
         return self.config.identity() | {"games": list(self.games), "tasks": list(self.tasks)}
 
-    def states(self) -> dict[str, TrialState]:
-        """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
+    def statuses(self) -> dict[str, TrialStatus]:
+        """The status of each trial; raises RunError where a directory holds something else. Writes nothing."""
         for directory, flag in self._directories():
             self._check_identity(directory, flag)
-        return {trial.name: self._state(trial) for trial in self.trials}
+        return {trial.name: self._status(trial) for trial in self.trials}
 
-    def _state(self, trial: Trial) -> TrialState:
-        state = trial.state()
-        if state is TrialState.NEW and self.archive is not None and trial.archived(self.archive) is not None:
-            return TrialState.FINISHED
-        return state
+    def _status(self, trial: Trial) -> TrialStatus:
+        status = trial.status()
+        if status is TrialStatus.NEW and self.archive is not None and trial.archived(self.archive) is not None:
+            return TrialStatus.FINISHED
+        return status
 
     def _directories(self) -> list[tuple[Path, str]]:
-        """Those that belong to this grid and to no other, and the flag that names each."""
+        """Those that belong to this sweep and to no other, and the flag that names each."""
         return [(self.out, "--out")] + ([] if self.archive is None else [(self.archive, "--archive")])
 
     def _check_identity(self, directory: Path, flag: str) -> None:
-        """Raises RunError where the directory holds anything but this grid."""
+        """Raises RunError where the directory holds anything but this sweep."""
         with looking_into(directory):
             check_no_file(directory)
             if not holds_anything(directory):
                 return
-            if not (directory / GRID_FILE).is_file():
-                raise RunError(f"{directory} is not empty and not a grid; choose another {flag}")
-        recorded = read_json(directory / GRID_FILE).get("grid")
+            if not sweep_file(directory).is_file():
+                raise RunError(f"{directory} is not empty and not a sweep; choose another {flag}")
+        recorded = read_sweep(directory).get("sweep")
         if isinstance(recorded, dict):
             recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
             difference = _difference(recorded, self.identity())
-            raise RunError(f"{directory} holds another grid ({difference}); choose another {flag}")
+            raise RunError(f"{directory} holds another sweep ({difference}); choose another {flag}")
 
     @contextmanager
     def claimed(self, command: str) -> Iterator[None]:
-        """Makes the directory this grid's, and keeps other processes from running it at the same time."""
+        """Makes the directory this sweep's, and keeps other processes from running it at the same time."""
         with locked(self.out):
             names = [trial.name for trial in self.trials]
-            record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
+            record = {"command": command, "sweep": self.identity(), "trials": names, **provenance()}
             for directory, _ in self._directories():
                 try:
-                    if not (directory / GRID_FILE).exists():
+                    if not sweep_file(directory).exists():
                         directory.mkdir(parents=True, exist_ok=True)
-                        RunDirectory.write_json(directory / GRID_FILE, record)
+                        RunDirectory.write_json(directory / SWEEP_FILE, record)
                 except OSError as error:
                     raise RunError(f"cannot write to {directory}: {explain(error)}") from None
             if self.archive is not None:
@@ -186,14 +189,14 @@ class Grid:
 
     def _restore(self, trial: Trial, archive: Path) -> None:
         """Makes the directory of a trial that is in the archive alone, so that it is looked at like the others."""
-        if trial.state() is TrialState.NEW and (found := trial.archived(archive)) is not None:
+        if trial.status() is TrialStatus.NEW and (found := trial.archived(archive)) is not None:
             restore(found, trial.directory)
 
     def keep(self, trial: Trial) -> None:
         """Puts a finished trial into the archive, if there is one and it is not there yet."""
         if self.archive is None or archive_path(self.archive, trial.name).exists():
             return
-        if trial.state() is TrialState.FINISHED:
+        if trial.status() is TrialStatus.FINISHED:
             record, result = (read_json(path) for path in (trial.directory.config_path, trial.directory.result_path))
             lines, _ = read_metrics(trial.directory.metrics_path)
             write_archive(archive_path(self.archive, trial.name), record, result, lines)
@@ -219,6 +222,18 @@ def holds_anything(directory: Path) -> bool:
     return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
 
 
+def sweep_file(directory: Path) -> Path:
+    """The file that records the sweep of a directory: sweep.json unless only an earlier version's file is there."""
+    path, earlier = directory / SWEEP_FILE, directory / f"{EARLIER_NAME}.json"
+    return earlier if os.path.isfile(earlier) and not os.path.exists(path) else path
+
+
+def read_sweep(directory: Path) -> dict[str, Any]:
+    """The record of a sweep: its command, its settings under "sweep" and the names of its trials."""
+    record = read_json(sweep_file(directory))
+    return {"sweep" if key == EARLIER_NAME else key: value for key, value in record.items()}
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A table from a file; raises RunError where there is none in it."""
     try:
@@ -231,7 +246,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The identity of a grid as this version would have recorded it: an earlier one recorded settings of execution as well,
+    """The identity of a sweep as this version would have recorded it: an earlier one recorded settings of execution as well,
     and not the settings that it did not have, which had the effect that their defaults have."""
     defaults = CompareConfig().identity()
     groups = {name: group for name, group in defaults.items() if isinstance(group, dict)}
@@ -240,7 +255,7 @@ def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(recorded: Any, ours: dict[str, Any]) -> str:
-    """The first setting in which two grids differ."""
+    """The first setting in which two sweeps differ."""
     if not isinstance(recorded, dict):
         return "its settings cannot be read"
     for name in dict.fromkeys([*ours, *recorded]):

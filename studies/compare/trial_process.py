@@ -1,4 +1,4 @@
-"""One trial of a grid, in a process of its own that Ray places."""
+"""One trial of a sweep, in a process of its own that Ray places."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.utils.tensorboard import SummaryWriter
 
 from actors.evaluator import film_game
 from configs.errors import RunError
-from studies.compare.sweep import Trial, TrialState
+from studies.compare.sweep import Trial, TrialStatus
 from training.evaluation import load_agent
 from training.loop import train
 from training.run_lock import InUseError, locked
 
 LOCK_SECONDS = 30.0
-"""How long the process of an earlier grid that was killed may take to be gone."""
+"""How long the process of an earlier sweep that was killed may take to be gone."""
 STRIP_PICTURES = 8
 STRIP_HEIGHT = 168
 
@@ -34,12 +34,12 @@ class TrialProcess:
             os.chdir(working_directory)
         except OSError:
             raise RunError(
-                f"{working_directory} is not on this machine; a cluster's grid needs a disk that all share"
+                f"{working_directory} is not on this machine; a cluster's sweep needs a disk that all share"
             ) from None
-        state = _prepare(trial)
-        if state is TrialState.FINISHED:
+        status = _prepare(trial)
+        if status is TrialStatus.FINISHED:
             return True
-        finished = train(trial.config.with_run(resume=state is TrialState.INTERRUPTED), self._stop, cores) is not None
+        finished = train(trial.config.with_run(resume=status is TrialStatus.INTERRUPTED), self._stop, cores) is not None
         if finished:
             write_strip(trial)
         return finished
@@ -48,16 +48,16 @@ class TrialProcess:
         self._stop.set()
 
 
-def _prepare(trial: Trial) -> TrialState:
+def _prepare(trial: Trial) -> TrialStatus:
     """What there is of the trial, as soon as nobody else is at work on it; what cannot be continued is cleared away."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             with locked(trial.path):
-                state = trial.state()
-                if state in (TrialState.NEW, TrialState.BEGUN):
+                status = trial.status()
+                if status in (TrialStatus.NEW, TrialStatus.BEGUN):
                     trial.clear()
-                return state
+                return status
         except InUseError:
             if time.monotonic() > deadline:
                 raise

@@ -1,4 +1,4 @@
-"""Statistics of a grid of trials, after Agarwal et al. 2021: what is drawn anew are the seeds within each game.
+"""Statistics of a sweep of trials, after Agarwal et al. 2021: what is drawn anew are the seeds within each game.
 
 Scores of one agent are given as one array of seeds for each game, and the arrays may differ in length: a missing trial is not
 filled in. A statistic looks along the last axis, so that all resamples are computed at once. Every interval is the 95%

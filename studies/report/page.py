@@ -89,7 +89,7 @@ def _summary(numbers: Numbers, collection: Collection) -> str:
     finished = sum(trial.finished for trial in collection.trials)
     total = collection.planned
     state = f"{finished} of {total} trials are finished"
-    notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished grid and will change."]
+    notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished sweep and will change."]
     if collection.failed:
         notes.append(f"{counted(len(collection.failed), 'trial')} failed: see the end of the page.")
     lines = "".join(f"<li>{escape(line)}</li>" for line in summary_lines(numbers))

@@ -15,7 +15,7 @@ from configs.train import TrainConfig, learning_settings
 from envs.atari import published_scores
 from envs.registry import applied_protocol
 from studies.compare.archive import SUFFIX, archived_name, read_archive
-from studies.compare.sweep import FAILURES_FILE, GRID_FILE, read_json, trial_name
+from studies.compare.sweep import FAILURES_FILE, read_json, read_sweep, sweep_file, trial_name
 from studies.report.agents import Agent, code_versions, in_order, unequal_settings, with_labels
 from studies.statistics import Array, area_under_curve
 from training.metrics_file import MAX_FRAMES, read_metrics
@@ -91,7 +91,7 @@ class Collection:
     trials: list[TrialRecord]
     problems: list[str]
     missing: list[str]
-    """Trials of a grid that have not begun."""
+    """Trials of a sweep that have not begun."""
     unreadable: list[str]
     failed: dict[str, str]
     commands: list[str]
@@ -116,7 +116,7 @@ class Collection:
 
 
 def collect(directories: Sequence[Path]) -> Collection:
-    """The trials of several grids or directories of runs; raises RunError if there is none at all."""
+    """The trials of several sweeps or directories of runs; raises RunError if there is none at all."""
     found = Collection([], [], [], [], {}, [])
     seen: set[Any] = set()
     for directory in directories:
@@ -125,7 +125,7 @@ def collect(directories: Sequence[Path]) -> Collection:
             if not directory.is_dir():
                 raise RunError(f"{directory} is not a directory")
             paths = list(_run_paths(directory))
-        planned = _read_grid(directory, found)
+        planned = _read_sweep(directory, found)
         for path in paths:
             try:
                 trial = read_trial(path, found.problems)
@@ -218,16 +218,17 @@ def _commits(record: dict[str, Any]) -> frozenset[str]:
     return frozenset(str(part.get("commit"))[:100] for part in parts)
 
 
-def _read_grid(directory: Path, found: Collection) -> set[str]:
-    """Names of the trials that the grid in `directory` should have, if there is one; notes its command and failures."""
-    if not (directory / GRID_FILE).is_file():
+def _read_sweep(directory: Path, found: Collection) -> set[str]:
+    """Names of the trials that the sweep in `directory` should have, if there is one; notes its command and failures."""
+    if not sweep_file(directory).is_file():
         return set()
     try:
-        record = read_json(directory / GRID_FILE)
-        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["grid"])
+        record = read_sweep(directory)
+        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["sweep"])
         found.commands.append(str(record["command"]))
     except (RunError, KeyError, TypeError, ValueError) as error:
-        found.problems.append(f"{directory.name}: {GRID_FILE} is damaged ({error}), so that missing trials are not known")
+        file = sweep_file(directory).name
+        found.problems.append(f"{directory.name}: {file} is damaged ({error}), so that missing trials are not known")
         return set()
     if (directory / FAILURES_FILE).is_file():
         try:
@@ -237,10 +238,10 @@ def _read_grid(directory: Path, found: Collection) -> set[str]:
     return names
 
 
-def _trial_names(grid: dict[str, Any]) -> set[str]:
-    """For grids of versions that did not list them."""
-    seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
-    games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
+def _trial_names(sweep: dict[str, Any]) -> set[str]:
+    """For sweeps of versions that did not list them."""
+    seeds = range(int(sweep["first_seed"]), int(sweep["first_seed"]) + min(int(sweep["seeds"]), 10_000))
+    games, tasks = ([str(name) for name in sweep[key]] for key in ("games", "tasks"))
     return {trial_name(game, task, seed) for game in games for task in tasks for seed in seeds}
 
 

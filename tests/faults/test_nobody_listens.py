@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import launch
-from studies.compare.progress import GridProgress
+from studies.compare.progress import SweepProgress
 from tests.running import ROOT
 from training.progress import Progress
 
@@ -87,7 +87,7 @@ def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal
     progress.close()
     drawn = stderr.refused
     assert drawn
-    table = GridProgress([], {})
+    table = SweepProgress([], {})
     table.show(set(), set(), {})
     table.close()
     assert stderr.refused > drawn

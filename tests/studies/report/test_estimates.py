@@ -1,4 +1,4 @@
-"""Statistics of grids, against values worked out by hand and against rliable's."""
+"""Statistics of sweeps, against values worked out by hand and against rliable's."""
 
 from itertools import combinations
 
