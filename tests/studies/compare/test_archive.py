@@ -1,4 +1,4 @@
-"""Archived trials: what is kept, what a report makes of them, and what becomes of damaged and foreign ones."""
+"""Archived trials: their content, reports from them, and damaged or foreign ones."""
 
 import json
 import shutil
@@ -81,7 +81,7 @@ def test_curves_are_kept_to_six_digits_and_other_metrics_are_not(tmp_path):
     assert read_archive(path).config == config
 
 
-def test_what_is_archived_is_not_trained_again(archived, monkeypatch, capsys):
+def test_archived_trials_are_not_trained_again(archived, monkeypatch, capsys):
     monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("a trial was started"))
     shutil.rmtree(archived.out)
     assert set(archived.statuses().values()) == {TrialStatus.FINISHED}
@@ -166,7 +166,7 @@ def test_a_damaged_archive_is_named_left_out_and_never_trained_over(archived, al
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"format": 1}', b"\x00" * 100, b"[" * 100_000])
-def test_what_is_no_archive(archived, text):
+def test_files_that_are_no_archived_trial_are_refused(archived, text):
     path = archive_path(archived.archive, archived.trials[0].name)
     path.write_bytes(text)
     with pytest.raises(RunError, match=path.name):
@@ -182,7 +182,7 @@ def test_what_is_no_archive(archived, text):
         (lambda trial: trial.record["config"].update(task="nonsense"), "nonsense"),
     ],
 )
-def test_a_digest_alone_does_not_make_it_sound(archived, alter, complaint):
+def test_content_is_checked_besides_the_digest(archived, alter, complaint):
     path = archive_path(archived.archive, archived.trials[0].name)
     rewrite(path, alter)
     with pytest.raises(RunError, match=complaint):
@@ -211,7 +211,7 @@ def test_an_archived_trial_of_other_settings_is_refused(archived):
         archived.statuses()
 
 
-def test_archives_of_another_protocol_stay_apart(tmp_path):
+def test_archives_of_another_protocol_are_not_pooled(tmp_path):
     sweeps = [
         finished_sweep(tmp_path / name, tmp_path / f"{name}-archive", games=("pong",), protocol=name)
         for name in ("impala", "machado")
@@ -220,7 +220,7 @@ def test_archives_of_another_protocol_stay_apart(tmp_path):
     assert {trial.game_label for trial in found.trials} == {"pong (impala)", "pong (machado)"}
 
 
-def test_archives_of_other_settings_are_told_apart(tmp_path):
+def test_archives_of_other_settings_are_confounded(tmp_path):
     first = finished_sweep(tmp_path / "a", tmp_path / "a-archive", tasks=("none",))
     learner = LearnerConfig(unroll=5, batch_size=8)
     second = finished_sweep(tmp_path / "b", tmp_path / "b-archive", tasks=("reverse_gvf",), learner=learner)
@@ -228,7 +228,7 @@ def test_archives_of_other_settings_are_told_apart(tmp_path):
     assert any("trials differ in --unroll" in problem for problem in found.problems)
 
 
-def test_two_versions_of_the_code_are_told(archived):
+def test_several_versions_of_the_code_are_reported(archived):
     assert not collect([archived.archive]).problems
 
     def with_commit(trial):
@@ -236,11 +236,11 @@ def test_two_versions_of_the_code_are_told(archived):
 
     rewrite(archive_path(archived.archive, archived.trials[0].name), with_commit)
     (problem,) = collect([archived.archive]).problems
-    assert problem.startswith("several versions of the code made the trials (3 by ")
+    assert problem.startswith("the trials are from several versions of the code (3 by ")
     assert "1 by ffffffffff" in problem
 
 
-def test_a_trial_continued_with_other_code_is_told(archived):
+def test_a_trial_resumed_with_other_code_is_reported(archived):
     def resumed(trial):
         trial.record["resumed"] = [{"frame": 5, "commit": "e" * 40}]
 
@@ -251,10 +251,10 @@ def test_a_trial_continued_with_other_code_is_told(archived):
     assert "then eeeeeeeeee" in problem
 
 
-def test_other_versions_of_libraries_are_told(archived):
+def test_several_versions_of_a_library_are_reported(archived):
     rewrite(archive_path(archived.archive, archived.trials[0].name), lambda trial: trial.record["versions"].update(torch="9.0"))
     (problem,) = collect([archived.archive]).problems
-    assert problem.startswith("several versions of torch made the trials (3 with ")
+    assert problem.startswith("the trials are from several versions of torch (3 with ")
     assert problem.endswith("1 with 9.0)")
 
 

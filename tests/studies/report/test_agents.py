@@ -1,4 +1,4 @@
-"""Which trials a report pools: never those of different protocols, nor of different settings."""
+"""Which trials a report pools: never those of different protocols or settings."""
 
 from dataclasses import replace
 
@@ -6,9 +6,10 @@ import matplotlib
 import pytest
 
 from configs.train import LearnerConfig, RunConfig, TaskConfig, setting_text
-from studies.report.agents import Agent, in_order
-from studies.report.analysis import compute
-from studies.report.comparisons import compared
+from studies.report.agents import AgentVariant as Variant
+from studies.report.agents import sort_agents
+from studies.report.analysis import analyse
+from studies.report.comparisons import compared_agents
 from studies.report.figures import COLOURS, MAX_PANELS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
 from studies.report.records import collect
 from tests.studies.report.test_report import report
@@ -37,7 +38,7 @@ def test_a_game_under_two_protocols_is_two_games_and_they_are_not_pooled(tmp_pat
     ]  # fmt: skip
     assert numbers["human_normalised"]["interquartile_mean"] == {}
     assert numbers["human_normalised"]["note"].startswith(
-        "No number over games: trials of different protocols (impala, machado)"
+        "Not aggregated over games: trials of different protocols (impala, machado)"
     )
     (pair,) = numbers["comparisons"]
     assert (pair["final_score"]["overall"]["kind"], pair["final_score"]["overall"]["estimate"]) == ("not pooled", None)
@@ -53,18 +54,18 @@ def test_games_of_different_protocols_are_not_pooled_either(tmp_path):
     assert numbers["human_normalised"]["interquartile_mean"] == {}
 
 
-def test_a_protocol_is_atari_s_alone(tmp_path):
-    """Catch was run under both, which it knows nothing of: the second is a duplicate, and Pong is pooled."""
+def test_only_atari_games_have_a_protocol(tmp_path):
+    """Catch was run under both, which has no effect on it: the second is a duplicate, and Pong is pooled."""
     one = write_all(make_sweep(tmp_path / "one", games=("catch", "pong"), seeds=2), 1.0)
     two = write_all(make_sweep(tmp_path / "two", games=("catch",), seeds=2, protocol="machado"), 1.0)
     _, numbers = report(one, two)
     assert numbers["games"] == ["catch", "pong"]
-    assert sum("was counted already" in problem for problem in numbers["problems"]) == 4
+    assert sum("left out, duplicate of another trial" in problem for problem in numbers["problems"]) == 4
     assert numbers["human_normalised"]["games"] == ["pong"]
     assert numbers["comparisons"][0]["final_score"]["overall"]["estimate"] is not None
 
 
-def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
+def test_settings_that_alter_learning_make_new_agents(tmp_path):
     sweeps = [make_sweep(tmp_path / str(rate), seeds=2, **with_rate(rate)) for rate in (6e-4, 3e-4)]
     page, numbers = report(*(write_all(sweep, lambda config: 1000 * config.learner.learning_rate) for sweep in sweeps))
     scores = {cell["agent"]: (cell["finished"], cell["score"]["value"]) for cell in numbers["scores"]}
@@ -83,7 +84,7 @@ def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
     assert "reverse_gvf (learning_rate 3e-4) against none (learning_rate 3e-4), final score: too few" in page
 
 
-def test_frames_tell_agents_apart(tmp_path):
+def test_agents_may_differ_in_frames(tmp_path):
     sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=2)
     write_all(sweep, 1.0)
     longer = sweep.trials[0]
@@ -99,7 +100,7 @@ def test_frames_tell_agents_apart(tmp_path):
     ]
 
 
-def test_settings_that_alter_nothing_tell_nothing_apart(tmp_path):
+def test_settings_that_do_not_alter_learning_make_no_new_agent(tmp_path):
     """How it was executed, and what the task does not read."""
     one = make_sweep(tmp_path / "one", seeds=2)
     other = {"auxiliary": TaskConfig(meta_memory_gb=1.0, pixel_control_weight=3.0), "keep_checkpoints": 9}
@@ -118,21 +119,25 @@ def test_settings_may_differ_from_game_to_game(tmp_path):
     assert "learning_rate: 1e-3 on catch, 6e-4 on puddleworld" in page
 
 
-def test_scores_that_are_not_measured_alike_are_named(tmp_path):
+def test_scores_of_different_numbers_of_games_are_named(tmp_path):
     one = make_sweep(tmp_path / "one", tasks=("none",))
     two = make_sweep(tmp_path / "two", tasks=("gvf",), eval_episodes=0)
     _, numbers = report(write_all(one, 1.0), write_all(two, 1.0))
-    assert numbers["problems"] == ["catch: trials differ in --eval-episodes (0, 30); their scores are not measured alike"]
+    assert numbers["problems"] == ["catch: trials differ in --eval-episodes (0, 30); their scores are not comparable"]
 
 
 def test_the_agents_that_are_compared():
-    plain, slow, fast = Agent("none"), Agent("gvf", (("learning_rate", 1e-4),)), Agent("gvf", (("learning_rate", 1e-3),))
+    plain, slow, fast = (
+        Variant("none"),
+        Variant("gvf", (("learning_rate", 1e-4),)),
+        Variant("gvf", (("learning_rate", 1e-3),)),
+    )
     slow_plain, fast_plain = (replace(agent, task="none") for agent in (slow, fast))
-    assert compared([plain, slow, fast], "gvf") == [(slow, plain), (fast, plain)]
-    assert compared([slow_plain, fast_plain, slow, fast], "gvf") == [(slow, slow_plain), (fast, fast_plain)]
-    assert compared([slow_plain, fast], "gvf") == [(fast, slow_plain)]
-    assert compared([slow, fast], "gvf") == [(slow, fast)]
-    assert compared([slow_plain, fast_plain, slow, fast], slow.label) == [
+    assert compared_agents([plain, slow, fast], "gvf") == [(slow, plain), (fast, plain)]
+    assert compared_agents([slow_plain, fast_plain, slow, fast], "gvf") == [(slow, slow_plain), (fast, fast_plain)]
+    assert compared_agents([slow_plain, fast], "gvf") == [(fast, slow_plain)]
+    assert compared_agents([slow, fast], "gvf") == [(slow, fast)]
+    assert compared_agents([slow_plain, fast_plain, slow, fast], slow.label) == [
         (slow, slow_plain),
         (slow, fast_plain),
         (slow, fast),
@@ -140,33 +145,41 @@ def test_the_agents_that_are_compared():
 
 
 def test_tasks_that_are_not_built_in_come_last_and_have_colours():
-    agents = in_order([Agent("wonder"), Agent("gvf"), Agent("amaze"), Agent("none"), Agent("gvf", (("unroll", 5),))])
+    agents = sort_agents(
+        [
+            Variant("wonder"),
+            Variant("gvf"),
+            Variant("amaze"),
+            Variant("none"),
+            Variant("gvf", (("unroll", 5),)),
+        ]
+    )
     assert [agent.task for agent in agents] == ["none", "gvf", "gvf", "amaze", "wonder"]
     palette = colours(agents)
     assert (palette["none"], palette["gvf"]) == (COLOURS["none"], COLOURS["gvf"])
     assert len(set(palette.values())) == len(agents)
-    assert len(colours([Agent(str(number)) for number in range(99)])) == 99
+    assert len(colours([Variant(str(number)) for number in range(99)])) == 99
 
 
 @pytest.mark.parametrize(
     ("ours", "limit"), [((13.0, 7.0), 0.3), ((10.0, 10.0), MIN_RATIO), ((90.0, 90.0), MAX_RATIO)]
 )  # fmt: skip
-def test_the_axis_of_improvements_spans_what_is_shown(tmp_path, ours, limit):
+def test_the_axis_of_improvements_spans_bars_and_intervals(tmp_path, ours, limit):
     sweep = make_sweep(tmp_path / "g", seeds=2)
     write_all(sweep, lambda config: ours[config.run.seed - 1] if config.task == "reverse_gvf" else 10.0)
     with matplotlib.rc_context():
-        axes = draw_improvement(compute(collect([sweep.out]), None)).axes[0]
+        axes = draw_improvement(analyse(collect([sweep.out]), None)).axes[0]
     assert axes.get_xlim()[0] == pytest.approx(-1.05 * limit)
     ticks = axes.get_xticks()
     assert len(ticks) >= 3
     assert max(abs(ticks)) <= limit + 1e-9
 
 
-def test_a_picture_of_very_many_comparisons_has_a_bounded_size(tmp_path):
+def test_a_figure_of_very_many_comparisons_has_a_bounded_size(tmp_path):
     rates = ",".join(f"{number}e-5" for number in range(1, MAX_PANELS + 12))
     sweep = make_sweep(tmp_path / "g", tasks=("none", "gvf"), seeds=1, vary=(f"gvf.learning_rate={rates}",))
     write_all(sweep, 1.0)
-    numbers = compute(collect([sweep.out]), None)
+    numbers = analyse(collect([sweep.out]), None)
     assert len(numbers.pairs) > MAX_PANELS
     with matplotlib.rc_context():
         figure = draw_improvement(numbers)
@@ -174,7 +187,7 @@ def test_a_picture_of_very_many_comparisons_has_a_bounded_size(tmp_path):
     assert f"(the first {MAX_PANELS} of {len(numbers.pairs)} comparisons)" in figure.get_suptitle()
 
 
-def test_settings_as_one_would_type_them():
+def test_settings_as_text():
     values = (3e-4, 0.1, 0.03, 1e-3, 0.25, 40.0, 1.0, 0.0, 6.5e-5, 10_000_000, 20, True, "deep", RunConfig().eval_episodes)
     assert list(map(setting_text, values)) == [
         "3e-4", "0.1", "0.03", "1e-3", "0.25", "40", "1", "0", "6.5e-5", "10_000_000", "20", "true", "deep", "30",

@@ -1,4 +1,4 @@
-"""The report of sweeps whose numbers are known: what it says, what it leaves out, what it survives."""
+"""Reports of sweeps with known scores: their numbers, their text, and their robustness against damaged files."""
 
 import csv
 import json
@@ -53,7 +53,7 @@ def finished(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """Collects tags, and whatever could reach out of the page."""
+    """Collects tags and references."""
 
     def __init__(self, text):
         super().__init__()
@@ -85,10 +85,10 @@ def test_numbers_by_hand(finished):
     assert human["games"] == ["pong"]
     assert human["interquartile_mean"]["none"]["value"] == pytest.approx((-18 + 20.7) / 35.3)
     assert "12 of 12 trials are finished." in page
-    assert "undefined" not in page  # It stands in the picture.
+    assert "undefined" not in page  # Only the figure says so.
 
 
-def test_tables_hold_the_trials_the_scores_and_the_curves(finished):
+def test_csv_files_hold_trials_scores_and_curves(finished):
     sweep, _, _ = finished
     trials = list(csv.DictReader((sweep.out / "report_trials.csv").open()))
     assert len(trials) == 12
@@ -112,7 +112,7 @@ def test_the_same_data_gives_the_same_bytes(finished, tmp_path):
     assert files(tmp_path / "elsewhere") == first
 
 
-def test_the_page_reaches_for_nothing_outside(finished):
+def test_the_page_has_no_external_references(finished):
     _, text, _ = finished
     page = Page(text)
     assert page.references
@@ -121,7 +121,7 @@ def test_the_page_reaches_for_nothing_outside(finished):
     assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", text))
 
 
-def test_what_comes_from_files_is_escaped(sweep):
+def test_text_from_files_is_escaped(sweep):
     attack = "<script>alert(1)</script>"
     sweep.write_failures({attack: attack})
     trial = sweep.trials[0]
@@ -142,7 +142,7 @@ def test_a_partial_sweep(sweep):
     damaged.directory.config_path.write_text("{")
     sweep.write_failures({missing.name: "ArithmeticError: broken"})
     page, numbers = report(sweep.out)
-    assert "9 of 12 trials are finished: this page is of an unfinished sweep" in page
+    assert "9 of 12 trials are finished: the sweep is not complete" in page
     assert numbers["not_begun"] == [missing.name]
     assert numbers["failed"] == {missing.name: "ArithmeticError: broken"}
     assert f"{unfinished.name}: 1,000 of 1,000 frames" in page
@@ -151,7 +151,7 @@ def test_a_partial_sweep(sweep):
     assert cells == {("catch", "none"): 1, ("catch", "reverse_gvf"): 2, ("pong", "none"): 3, ("pong", "reverse_gvf"): 3}
 
 
-def test_a_sweep_of_which_nothing_is_finished(tmp_path):
+def test_a_sweep_without_finished_trials(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     write_trial(sweep.trials[0], None, until=300)
     write_trial(sweep.trials[1], None, until=0)
@@ -161,7 +161,7 @@ def test_a_sweep_of_which_nothing_is_finished(tmp_path):
     assert numbers["comparisons"][0]["final_score"]["games"]["catch"]["kind"] == "too few"
 
 
-def test_damage_that_leaves_something_is_reported(sweep):
+def test_partial_damage_is_reported(sweep):
     first, second, third = sweep.trials[:3]
     with (first.path / "metrics.jsonl").open("a") as file:
         file.write('nonsense\n{"frame": 50}\n{"frame": "x"}\n[1]\n{"frame": 1100, "charts/episode_return": NaN}\n{"fra')
@@ -176,7 +176,7 @@ def test_damage_that_leaves_something_is_reported(sweep):
     assert rows[second.name]["state"] == rows[third.name]["state"] == "unfinished"
 
 
-def test_lines_without_end_are_not_read_into_memory(tmp_path):
+def test_endless_lines_are_not_read_into_memory(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"frame": 1}\n' + b"x" * (3 << 20))
     assert read_metrics(path) == ([{"frame": 1}], 1)
@@ -209,7 +209,7 @@ def test_nothing_to_report(tmp_path):
         ("failures.json", "[]"),
     ],
 )
-def test_nonsense_costs_no_more_than_its_own_trial(tmp_path, file, content):
+def test_a_damaged_file_affects_only_its_own_trial(tmp_path, file, content):
     sweep = make_sweep(tmp_path / "g", tasks=("none",))
     for trial in sweep.trials:
         write_trial(trial, 1.0)
@@ -226,24 +226,24 @@ def test_several_directories_and_a_single_run(tmp_path):
         write_trial(trial, float(trial.config.run.seed))
     _, numbers = report(one.out, two.out)
     assert [cell["finished"] for cell in numbers["scores"]] == [3, 3]
-    assert sum("was counted already" in problem for problem in numbers["problems"]) == 2
+    assert sum("left out, duplicate of another trial" in problem for problem in numbers["problems"]) == 2
     assert len(numbers["commands"]) == 2
     _, numbers = report(one.trials[0].path, out=str(tmp_path / "single"))
     assert [trial["trial"] for trial in numbers["trials"]] == ["catch-none-seed1"]
 
 
-def test_trials_that_should_not_be_compared_are_named(tmp_path):
+def test_confounded_comparisons_are_named(tmp_path):
     one = make_sweep(tmp_path / "one", tasks=("none",))
     two = make_sweep(tmp_path / "two", tasks=("gvf",), learner=LearnerConfig(learning_rate=0.5))
     for trial in (*one.trials, *two.trials):
         write_trial(trial, 1.0)
     _, numbers = report(one.out, two.out)
-    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); take no comparison at its word"
+    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); comparisons of these tasks are confounded"
     assert numbers["problems"] == [problem]
     assert numbers["task"] == "gvf"
 
 
-def test_the_task_in_question_can_be_chosen(sweep):
+def test_the_task_of_a_report_can_be_chosen(sweep):
     _, numbers = report(sweep.out, task="none")
     assert numbers["task"] == "none"
     assert [pair["other"] for pair in numbers["comparisons"]] == ["reverse_gvf"]
@@ -251,14 +251,14 @@ def test_the_task_in_question_can_be_chosen(sweep):
         report(sweep.out, task="gvf")
 
 
-def test_one_task_has_nothing_to_be_compared_with(tmp_path):
+def test_a_report_of_one_task(tmp_path):
     sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=1)
     write_trial(sweep.trials[0], 1.0)
     page, _ = report(sweep.out)
     assert "There is only one task, none: nothing to compare." in page
 
 
-def test_curves_are_straight_between_their_points(finished):
+def test_curves_are_interpolated_linearly(finished):
     sweep, _, _ = finished
     trial = next(trial for trial in collect([sweep.out]).trials)
     assert trial.returns_at(np.array([0.0, 100.0, 150.0, 950.0, 2000.0])) == pytest.approx([0.1, 0.1, 0.15, 0.95, 1.0])
