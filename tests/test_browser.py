@@ -79,7 +79,7 @@ def runs(address):
         return []
 
 
-def test_tensorboard_lays_tasks_over_each_other_and_lists_the_trials(browser, tensorboard):
+def test_tensorboard_overlays_tasks_and_lists_trials(browser, tensorboard):
     four = "Matches (4)"  # Two tasks and two seeds, for each of two games.
     text = browser.read(
         f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each agent", four, four, "overlay/reverse_gvf"

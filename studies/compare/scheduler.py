@@ -1,4 +1,4 @@
-"""Runs the trials of a sweep: Ray places as many at once as there is room for; each ends as finished, stopped or reported."""
+"""Runs the trials of a sweep on Ray, as many at once as there are cores; retries failed trials and reports what still fails."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from studies.compare.trial_process import TrialProcess
 from training.progress import counted, tell
 
 POLL_SECONDS = 0.2
-LOOK_SECONDS = 1.0
-"""Between two looks at the trials' metrics."""
+METRICS_SECONDS = 1.0
+"""Interval at which the trials' metrics are read."""
 STOP_SECONDS = 60.0
-"""For the trials under way to save; what is not done by then goes back to its last checkpoint."""
+"""Time for running trials to save a checkpoint; a trial that takes longer continues from its last one."""
 
 
 def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
-    """Says what the sweep takes, then runs what is left of it.
+    """Print the estimated cost of the sweep, then run its unfinished trials.
 
-    Raises StopRequested when it was stopped, and PoolError, after all others are done, when trials failed.
+    Raises StopRequested if it was stopped, and PoolError at the end if trials failed.
     """
     sweep = Sweep(config)
     cores = available_cores()
@@ -69,7 +69,7 @@ class Running:
 
 
 class SweepRun:
-    """The trials that wait, run, are finished or have failed."""
+    """One execution of a sweep: its waiting, running, finished and failed trials."""
 
     def __init__(self, sweep: Sweep, board: SweepBoard, finished: set[str]):
         self._sweep = sweep
@@ -80,7 +80,7 @@ class SweepRun:
         self._failures: dict[str, str] = {}
         self._attempts: dict[str, int] = {}
         self._followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in sweep.trials}
-        self._last_look = 0.0
+        self._last_read = 0.0
 
     def run(self, stop: threading.Event) -> None:
         self._sweep.write_failures({})
@@ -88,7 +88,7 @@ class SweepRun:
         try:
             if self._waiting:
                 self._run_waiting(progress, stop)
-            self._look()
+            self._read_metrics()
         finally:
             progress.close()
         if self._failures:
@@ -101,20 +101,20 @@ class SweepRun:
         start_ray(self._sweep.config.ray_address, available_cores())
         try:
             while self._waiting or self._running:
-                self._start_what_fits()
+                self._start_waiting()
                 done, _ = ray.wait(list(self._running), timeout=POLL_SECONDS)
                 for reference in done:
                     self._receive(reference)
                 if stop.is_set():
                     self._stop_all()
                     raise StopRequested
-                if time.monotonic() - self._last_look >= LOOK_SECONDS:
-                    self._look()
+                if time.monotonic() - self._last_read >= METRICS_SECONDS:
+                    self._read_metrics()
                     progress.show({r.trial.name for r in self._running.values()}, self._finished, self._failures)
         finally:
             stop_ray()
 
-    def _start_what_fits(self) -> None:
+    def _start_waiting(self) -> None:
         cores, each = int(ray.cluster_resources().get("CPU", 0)), self._sweep.config.cores_per_trial
         if cores < each:
             raise PoolError(f"a trial takes {each} cores; the cluster has {cores}")
@@ -122,25 +122,25 @@ class SweepRun:
             self._start(self._waiting.popleft())
 
     def _start(self, trial: Trial) -> None:
-        """In a placement group of its own: one bundle for the process of the trial, one for each of its actors."""
+        """Start a trial in its own placement group: one bundle for its process and one for each of its actors."""
         cores = self._sweep.config.cores_per_trial
         config, actors = share_cores(trial.config, cores)
         group = placement_group([{"CPU": cores - actors}] + [{"CPU": 1}] * actors, strategy="PACK")
-        place = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+        strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
         remote: Any = ray.remote(TrialProcess)
-        process = remote.options(num_cpus=cores - actors, max_concurrency=2, scheduling_strategy=place).remote()
+        process = remote.options(num_cpus=cores - actors, max_concurrency=2, scheduling_strategy=strategy).remote()
         reference = process.run.remote(replace(trial, config=config), cores, os.getcwd())
         self._running[reference] = Running(trial, process, group)
         self._attempts[trial.name] = self._attempts.get(trial.name, 0) + 1
 
     def _receive(self, reference: ray.ObjectRef) -> None:
-        """A trial that failed waits at the end of the queue for its next attempt, if it has one left."""
+        """Handle a trial that ended; a failed one goes back to the end of the queue if it has attempts left."""
         running = self._running.pop(reference)
         trial = running.trial
         try:
             ray.get(reference)
             self._finished.add(trial.name)
-            self._keep(trial)
+            self._archive(trial)
         except RayError as error:
             if self._attempts[trial.name] < self._sweep.config.attempts:
                 self._waiting.append(trial)
@@ -151,21 +151,21 @@ class SweepRun:
             ray.kill(running.process)
             remove_placement_group(running.group)
 
-    def _keep(self, trial: Trial) -> None:
-        """A full disk under the archive does not end the sweep: the trial's own directory is whole."""
+    def _archive(self, trial: Trial) -> None:
+        """Archive a finished trial; a full disk does not end the sweep, since the run directory is complete."""
         try:
             self._sweep.keep(trial)
         except RunError as error:
-            tell(f"{error}; continuing the sweep tries again")
+            tell(f"{error}; the trial is archived when the sweep is continued")
 
     def _stop_all(self) -> None:
         for running in self._running.values():
             running.process.stop.remote()
         ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_SECONDS)
 
-    def _look(self) -> None:
-        """Brings the followers and TensorBoard up to date."""
-        self._last_look = time.monotonic()
+    def _read_metrics(self) -> None:
+        """Read new metrics of all trials and write them to TensorBoard."""
+        self._last_read = time.monotonic()
         for trial in self._sweep.trials:
             self._board.add(trial, self._followers[trial.name].new_lines())
             if trial.name in self._finished:
@@ -173,12 +173,12 @@ class SweepRun:
 
 
 def share_cores(config: TrainConfig, cores: int) -> tuple[TrainConfig, int]:
-    """The config of a trial on so many cores, and how many actors it has besides its own process."""
+    """The config of a trial on a number of cores, and the number of its actors besides its own process."""
     if config.actors.pool == "serial":
         return config, 0
     resources = choose_resources(config, cores, gpu=False)
     actors = min(resources.num_actors, cores - 1)
-    # Said plainly, for a machine with a GPU would choose otherwise and wait for cores it does not get.
+    # Explicit, because a machine with a GPU would choose more actors than the placement group has cores.
     fixed = replace(
         config,
         actors=replace(config.actors, num_actors=actors),

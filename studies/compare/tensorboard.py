@@ -1,8 +1,7 @@
-"""What a sweep adds to TensorBoard: agents laid over each other for every game, and the table of trials under HPARAMS.
+"""TensorBoard of a sweep: one chart per game with all agents, and a row per trial under HPARAMS.
 
-Each trial writes its own curves as any run does. A chart can choose among tags but not among runs, so the returns are
-written once more under `overlay/AGENT` (a task and the settings that the sweep varies), with a tag for each game and seed: a
-colour is then an agent, a chart a game.
+Each trial writes its own curves like any run. A custom chart selects tags but not runs, so the returns are written again under
+`overlay/AGENT` (a task and its varied settings), with a tag for each game and seed: charts are games, colours are agents.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from training.tensorboard import HPARAMS_SUFFIX, write_hparams
 
 
 class SweepBoard:
-    """Made anew from the trials' metrics each time a sweep is begun or continued."""
+    """Rewrites the sweep's event files from the trials' metrics whenever the sweep is started or continued."""
 
     def __init__(self, sweep: Sweep):
         self._sweep = sweep
@@ -36,7 +35,7 @@ class SweepBoard:
             board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each agent": charts})
 
     def add(self, trial: Trial, lines: Iterable[dict[str, Any]]) -> None:
-        """Lines of a trial's metrics; those of frames that are there already are passed over."""
+        """Add lines of a trial's metrics, without frames that were added before."""
         for line in lines:
             score = line.get("charts/episode_return")
             if isinstance(score, float | int) and line["frame"] > self._written.get(trial.name, -1):
@@ -45,7 +44,7 @@ class SweepBoard:
                 self._written[trial.name] = line["frame"]
 
     def finish(self, trial: Trial) -> None:
-        """The trial's row in the table of HPARAMS, unless its training has written all of it."""
+        """Write the trial's row of HPARAMS; without varied settings the training has already written it."""
         if trial.name in self._rows:
             return
         self._rows.add(trial.name)

@@ -49,7 +49,7 @@ def rewrite(path, alter):
     write_archive(path, trial.record, trial.result, trial.lines)
 
 
-def test_an_archive_holds_what_a_report_needs(archived, tmp_path):
+def test_a_report_from_an_archive_equals_one_from_run_directories(archived, tmp_path):
     from_runs, from_archive = collect([archived.out]), collect([archived.archive])
     assert [trial.name for trial in from_archive.trials] == [trial.name for trial in from_runs.trials]
     for ours, theirs in zip(from_archive.trials, from_runs.trials, strict=True):
@@ -145,10 +145,10 @@ def test_a_sweep_that_gets_an_archive_later_fills_it(tmp_path):
 @pytest.mark.parametrize(
     ("alter", "complaint"),
     [
-        (lambda content: content["result"].update(training_return=99.0), "its digest does not fit its content"),
-        (lambda content: content["curves"]["frame"].pop(), "its digest does not fit its content"),
+        (lambda content: content["result"].update(training_return=99.0), "its digest does not match its content"),
+        (lambda content: content["curves"]["frame"].pop(), "its digest does not match its content"),
         (lambda content: content.update(format=7), "has format 7; this version reads 1"),
-        (lambda content: content.pop("digest"), "its digest does not fit its content"),
+        (lambda content: content.pop("digest"), "its digest does not match its content"),
     ],
 )
 def test_a_damaged_archive_is_named_left_out_and_never_trained_over(archived, alter, complaint):
@@ -207,7 +207,7 @@ def test_an_archived_trial_of_other_settings_is_refused(archived):
     shutil.rmtree(archived.out)
     path = archive_path(archived.archive, archived.trials[0].name)
     rewrite(path, lambda trial: trial.record["config"]["learner"].update(learning_rate=1e-3))
-    with pytest.raises(RunError, match=r"is not of this sweep: the run was started with --learning-rate 0\.001"):
+    with pytest.raises(RunError, match=r"is not part of this sweep: the run was started with --learning-rate 0\.001"):
         archived.statuses()
 
 
@@ -263,5 +263,5 @@ def test_a_disk_that_is_full_under_the_archive_does_not_end_the_sweep(archived, 
         raise RunError("cannot write archive: No space left on device")
 
     monkeypatch.setattr(Sweep, "keep", full)
-    compare_module.SweepRun(archived, None, set())._keep(archived.trials[0])
-    assert "No space left on device; continuing the sweep tries again" in capsys.readouterr().err
+    compare_module.SweepRun(archived, None, set())._archive(archived.trials[0])
+    assert "No space left on device; the trial is archived when the sweep is continued" in capsys.readouterr().err

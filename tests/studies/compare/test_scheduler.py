@@ -62,7 +62,7 @@ def wait_for(process, found, seconds=120):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def test_a_sweep_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured):
+def test_an_interrupted_and_killed_sweep_equals_an_uninterrupted_one(tmp_path, never, unmeasured):
     """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
     out, frames = tmp_path / "sweep", 4000
     process = start(out, frames)
@@ -114,7 +114,7 @@ def assert_in_tensorboard(out, trial, result):
     assert "evaluation/game" in board.Tags()["images"]
 
 
-def test_a_trial_that_fails_is_reported_and_one_that_dies_is_taken_up_again(tmp_path, never, unmeasured, monkeypatch):
+def test_a_failing_trial_is_reported_and_a_killed_one_is_retried(tmp_path, never, unmeasured, monkeypatch):
     monkeypatch.setenv(MARK, str(tmp_path / "died"))
     games = ("gym:tests.counter:Failing-v0", "catch", "gym:tests.dying:Dying-v0")
     config = CompareConfig(games=games, tasks=("none",), seeds=1, frames=200, out=str(tmp_path / "g"), attempts=2, **SMALL)
@@ -137,7 +137,7 @@ def test_a_trial_that_fails_is_reported_and_one_that_dies_is_taken_up_again(tmp_
     assert statuses[failing] is not TrialStatus.FINISHED
 
 
-def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
+def test_varied_settings_appear_in_the_report_and_in_hparams(tmp_path, never, unmeasured):
     vary = ("reverse_gvf.answer_weight=0.1,0.3",)
     config = CompareConfig(
         games=("catch",), tasks=("none", "reverse_gvf"), vary=vary, seeds=1, frames=200, out=str(tmp_path / "g"), **SMALL
@@ -162,7 +162,7 @@ def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
 
 
 @pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
-def test_a_trial_with_actors_of_its_own(tmp_path, never, unmeasured):
+def test_a_trial_with_ray_actors(tmp_path, never, unmeasured):
     config = CompareConfig(
         games=("catch",), tasks=("none",), seeds=1, frames=400, out=str(tmp_path / "g"), cores_per_trial=2, **SMALL
     )
@@ -181,7 +181,7 @@ def test_cores_are_shared_between_learner_and_actors(make_config):
     assert config.actors.num_actors == actors
 
 
-def test_a_finished_sweep_measures_and_starts_nothing(tmp_path, never, monkeypatch, capsys):
+def test_a_finished_sweep_is_neither_measured_nor_started(tmp_path, never, monkeypatch, capsys):
     sweep = make_sweep(tmp_path / "g")
     for trial in sweep.trials:
         write_trial(trial, score=1.0)

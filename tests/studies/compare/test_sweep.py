@@ -41,7 +41,7 @@ def test_the_papers_sweep():
     assert (config.agent, config.learner) == (PRESETS["paper"].agent, PRESETS["paper"].learner)
 
 
-def test_every_seed_comes_before_the_next_one(tmp_path):
+def test_seeds_vary_slowest(tmp_path):
     sweep = make_sweep(tmp_path / "g", games=("catch", "puddleworld"), seeds=2, first_seed=4)
     assert [trial.name for trial in sweep.trials] == [
         "catch-none-seed4", "catch-reverse_gvf-seed4", "puddleworld-none-seed4", "puddleworld-reverse_gvf-seed4",
@@ -73,7 +73,7 @@ def test_settings_are_a_dimension_of_a_sweep(tmp_path):
     assert set(sweep.statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_sweep_of_other_values_is_another(tmp_path):
+def test_a_sweep_with_other_varied_values_is_refused(tmp_path):
     sweep = make_sweep(tmp_path / "g", vary=("learning_rate=3e-4,6e-4",))
     for vary, shown in {
         ("learning_rate=3e-4,7e-4",): "--vary learning_rate=3e-4,6e-4, not learning_rate=3e-4,7e-4",
@@ -84,7 +84,7 @@ def test_a_sweep_of_other_values_is_another(tmp_path):
     Sweep(replace(sweep.config, vary=("learning-rate=0.0003,0.0006",))).statuses()
 
 
-def test_names_that_no_directory_can_have_are_refused(tmp_path):
+def test_names_too_long_for_a_directory_are_refused(tmp_path):
     names = (
         "learning_rate",
         "rmsprop_eps",
@@ -144,12 +144,12 @@ def test_another_sweep_is_refused(tmp_path, change, difference):
         {"learner": LearnerConfig(device="cpu", learner_threads=1)},
     ],
 )
-def test_how_a_sweep_is_run_may_change(tmp_path, change):
+def test_settings_of_execution_may_change(tmp_path, change):
     sweep = make_sweep(tmp_path / "g")
     assert set(Sweep(replace(sweep.config, **change)).statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_sweep_file_that_also_records_how_it_was_run_is_still_this_sweeps(tmp_path):
+def test_recorded_settings_of_execution_are_ignored(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     record = read_json(sweep.out / "sweep.json")
     record["sweep"]["auxiliary"]["meta_memory_gb"] = 4.0
@@ -157,7 +157,7 @@ def test_a_sweep_file_that_also_records_how_it_was_run_is_still_this_sweeps(tmp_
     assert set(sweep.statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_sweep_from_before_a_setting_existed_continues_with_its_default_alone(tmp_path):
+def test_settings_that_were_not_recorded_have_their_defaults(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     record = read_json(sweep.out / "sweep.json")
     del record["sweep"]["auxiliary"]["meta_period"]
@@ -173,12 +173,12 @@ def test_a_sweep_from_before_a_setting_existed_continues_with_its_default_alone(
     [
         ("config.json", "{", "config.json is damaged"),
         ("result.json", "{", "result.json is damaged"),
-        ("result.json", "[]", "it is not a table"),
-        ("result.json", "{}", "it says nothing of frames"),
+        ("result.json", "[]", "it is not a JSON object"),
+        ("result.json", "{}", "it has no frames"),
         ("checkpoints/frame_000000001000.safetensors", "nonsense", "is damaged"),
     ],
 )
-def test_damaged_trials_are_refused_and_left_alone(tmp_path, file, content, complaint):
+def test_damaged_trials_are_refused_and_not_changed(tmp_path, file, content, complaint):
     sweep = make_sweep(tmp_path / "g")
     trial = sweep.trials[0]
     write_trial(trial, score=None)
@@ -195,7 +195,7 @@ def test_trials_of_other_settings_are_refused(tmp_path):
     ours, other = sweep.trials[:2]
     write_trial(other, score=1.0)
     other.path.rename(ours.path)
-    with pytest.raises(RunError, match="not of this sweep: the run was started with --task reverse_gvf"):
+    with pytest.raises(RunError, match="not part of this sweep: the run was started with --task reverse_gvf"):
         sweep.statuses()
 
 
@@ -218,7 +218,7 @@ def test_two_processes_do_not_run_one_sweep(tmp_path):
     assert read_json(sweep.out / "sweep.json")["command"] == "launch.py compare --games catch"
 
 
-def test_failures_are_kept_until_they_are_gone(tmp_path):
+def test_failures_are_recorded_until_there_are_none(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     sweep.write_failures({"b": "2", "a": "1"})
     assert json.loads((sweep.out / "failures.json").read_text()) == {"a": "1", "b": "2"}
@@ -226,7 +226,7 @@ def test_failures_are_kept_until_they_are_gone(tmp_path):
     assert not (sweep.out / "failures.json").exists()
 
 
-def test_impossible_sweeps():
+def test_invalid_sweeps_are_refused():
     for change, complaint in [
         ({"seeds": 0}, "--seeds must be positive, not 0"),
         ({"first_seed": -1}, "--first-seed"),
@@ -247,7 +247,7 @@ def test_finishing_time_by_hand():
     assert finishing_time([], 2) == 0
 
 
-def test_an_estimate_counts_only_what_is_left(tmp_path, monkeypatch):
+def test_an_estimate_counts_unfinished_trials_only(tmp_path, monkeypatch):
     measured = {"none": Measured(100.0, 2**20), "reverse_gvf": Measured(50.0, 2 * 2**20)}
     asked = []
 
@@ -266,7 +266,7 @@ def test_an_estimate_counts_only_what_is_left(tmp_path, monkeypatch):
     assert left.disk_bytes == 3 * (2 * 1 + 3 * 2) * 2**20 + 5 * 100 * sweep_estimate.LOG_LINE_BYTES
 
 
-def test_an_estimate_measures_what_makes_trials_slower(tmp_path, monkeypatch):
+def test_an_estimate_measures_settings_that_affect_speed(tmp_path, monkeypatch):
     """Torsos do, learning rates do not; a trial of twice the frames takes twice as long."""
     asked = []
 
@@ -284,7 +284,7 @@ def test_an_estimate_measures_what_makes_trials_slower(tmp_path, monkeypatch):
     assert estimate.hours == pytest.approx((2 * 3000 / 100 + 2 * 3000 / 50) / 3600)
 
 
-def test_measuring_trains(make_config, monkeypatch):
+def test_measuring_gives_speed_and_checkpoint_size(make_config, monkeypatch):
     monkeypatch.setattr(sweep_estimate, "SECONDS", 0.05)
     plain = sweep_estimate.measure(make_config())
     asking = sweep_estimate.measure(make_config(task="reverse_gvf"))
@@ -293,7 +293,7 @@ def test_measuring_trains(make_config, monkeypatch):
     assert asking.checkpoint_bytes > plain.checkpoint_bytes > 2**19
 
 
-def test_a_follower_reads_whole_lines_once(tmp_path):
+def test_a_follower_reads_each_complete_line_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = Follower(path)
     assert list(follower.new_lines()) == []
@@ -306,7 +306,7 @@ def test_a_follower_reads_whole_lines_once(tmp_path):
     assert [line["frame"] for line in follower.new_lines()] == [1]
 
 
-def test_the_table_of_trials(tmp_path, capsys, monkeypatch):
+def test_the_progress_table(tmp_path, capsys, monkeypatch):
     """One trial finished, one running, one failed, one waiting."""
     sweep = make_sweep(tmp_path / "g", seeds=2)
     finished, running, failed, waiting = sweep.trials

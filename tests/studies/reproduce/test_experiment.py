@@ -35,19 +35,19 @@ def die_once(settings, numbers):
     return [{"value": number} for number in numbers]
 
 
-def test_runs_come_in_order_whatever_the_chunks(tmp_path, never):
+def test_runs_are_in_order_for_any_chunk_size(tmp_path, never):
     data = Experiment(tmp_path, {"factor": 2}).collect(5, 2, double, "test", never, 100)
     assert [run["value"] for run in data] == [100, 102, 104, 106, 108]
 
 
-def test_more_runs_are_added_to_those_there_are(tmp_path, never):
+def test_existing_runs_are_extended(tmp_path, never):
     experiment = Experiment(tmp_path, {"factor": 2})
     experiment.collect(2, 1, double, "test", never, 0)
     data = Experiment(tmp_path, {"factor": 2}).collect(3, 1, double, "test", never, 50)
     assert [run["value"] for run in data] == [0, 2, 54]
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path, never):
+def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path, never):
     with pytest.raises(PoolError, match=r"^runs 2 to 2 failed: ArithmeticError: two is too many$"):
         Experiment(tmp_path, {}).collect(4, 1, fail_at_two, "test", never)
     assert sorted(os.listdir(tmp_path / "runs")) == ["000.json", "001.json", "003.json"]
@@ -96,7 +96,7 @@ def test_a_damaged_run_is_made_again(tmp_path, content):
     assert experiment._read(0) is None
 
 
-def test_a_full_disk_is_told_in_one_line(tmp_path, never, monkeypatch):
+def test_a_full_disk_is_reported_in_one_line(tmp_path, never, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -31,7 +31,7 @@ def study(request, monkeypatch):
     return request.param
 
 
-def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, tmp_path, never):
+def test_a_study_writes_its_results_and_a_rerun_continues(study, tmp_path, never):
     config = ReproduceConfig(out=str(tmp_path / "out"), runs=2)
     summary = STUDIES[study](config, never)
     out = tmp_path / "out"
@@ -50,7 +50,7 @@ def test_two_runs_make_data_a_figure_and_a_summary_and_a_rerun_continues(study, 
     assert (out / "runs" / "000.json").stat().st_mtime_ns == kept
 
 
-def test_a_disk_that_refuses_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+def test_a_write_error_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     """Also where it refuses a picture, which is written by other code than ours."""
 
     def full(*_):
@@ -73,7 +73,7 @@ def assert_nearly_equal(actual, expected):
         assert np.allclose(actual, expected, rtol=1e-9)
 
 
-def test_a_request_to_stop_ends_it_and_other_settings_in_the_same_place_are_refused(study, tmp_path):
+def test_a_study_stops_on_request_and_refuses_other_settings(study, tmp_path):
     stop = threading.Event()
     stop.set()
     with pytest.raises(StopRequested):
@@ -83,7 +83,7 @@ def test_a_request_to_stop_ends_it_and_other_settings_in_the_same_place_are_refu
         STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), stop)
 
 
-def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypatch, tmp_path, never):
+def test_the_anomaly_probability_rises_with_the_anomaly(monkeypatch, tmp_path, never):
     monkeypatch.setitem(reproduce_microdrone.SETTINGS, "learning_steps", 60_000)
     monkeypatch.setitem(reproduce_microdrone.SETTINGS, "watching_steps", 4_000)
     reproduce_microdrone.reproduce_microdrone(ReproduceConfig(out=str(tmp_path), runs=2), never)
@@ -94,7 +94,7 @@ def test_the_probability_is_normal_before_the_anomaly_and_higher_after(monkeypat
         assert 0.317 < before.mean() < after.mean() - 0.05
 
 
-def test_the_floor_of_the_error_falls_with_kappa():
+def test_the_fixed_point_error_falls_with_kappa():
     """Without Huber's rounding, and with many quantiles, their mean is the mean."""
     rounded = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS)
     sharp = reproduce_microdrone.fixed_point_error(reproduce_microdrone.SETTINGS | {"kappa": 0.05, "quantiles": 60})
