@@ -97,13 +97,13 @@ def games(arguments: Sequence[str], stop: threading.Event) -> None:
 
 
 def compare(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Train every task on every game with every seed; a rerun continues."""
+    """Run a sweep: train every task on every game with every seed; the same command continues it."""
     config = parse_compare(arguments)
     announce_imports("torch", "ray")
-    from studies.compare.scheduler import compare as run_grid
+    from studies.compare.scheduler import compare as run_sweep
 
     try:
-        run_grid(config, shlex.join(["launch.py", "compare", *arguments]), stop)
+        run_sweep(config, shlex.join(["launch.py", "compare", *arguments]), stop)
     except StopRequested:
         print(f"stopped and saved; continue with: {launch_command('compare', *arguments)}")
         print(f"what is there is shown by: {launch_command('report', config.out)}")

@@ -87,7 +87,7 @@ def resume_arguments(config: TrainConfig) -> list[str]:
 
 
 def parse_compare(arguments: Sequence[str]) -> CompareConfig:
-    """The config of a grid, from its preset; only settings that have an effect on one of its trials."""
+    """The config of a sweep, from its preset; only settings that have an effect on one of its trials."""
     given = parse(CompareConfig, "compare", arguments)
     defaults = COMPARE_PRESETS[given.preset]
     config = parse(CompareConfig, "compare", arguments, defaults)
@@ -102,9 +102,9 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
         check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
         check_games_use(chosen, games, atari_games())
     except ConfigError:
-        from studies.compare.sweep import GRID_FILE
+        from studies.compare.sweep import sweep_file
 
-        if not os.path.exists(Path(config.out) / GRID_FILE):  # A grid that was begun with such settings continues with them.
+        if not os.path.exists(sweep_file(Path(config.out))):  # A sweep that was begun with such settings continues with them.
             raise
     return config
 

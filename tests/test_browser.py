@@ -12,10 +12,10 @@ import pytest
 
 from configs.report import ReportConfig
 from studies.compare.progress import Follower
-from studies.compare.tensorboard import GridBoard
+from studies.compare.tensorboard import SweepBoard
 from studies.report.report import make_report
 from tests.browser import EXECUTABLE, Browser
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 from training.loop import train
 
 pytestmark = [
@@ -32,22 +32,22 @@ def browser():
 
 
 @pytest.fixture
-def grid(tmp_path):
-    """Finished trials of two games, with what a grid writes for TensorBoard."""
-    grid = make_grid(tmp_path / "grid", games=("catch", "puddleworld"))
-    board = GridBoard(grid)
-    for trial in grid.trials:
+def sweep(tmp_path):
+    """Finished trials of two games, with what a sweep writes for TensorBoard."""
+    sweep = make_sweep(tmp_path / "sweep", games=("catch", "puddleworld"))
+    board = SweepBoard(sweep)
+    for trial in sweep.trials:
         write_trial(trial, score=0.25)
         board.add(trial, Follower(trial.path / "metrics.jsonl").new_lines())
         board.finish(trial)
     board.close()
-    return grid
+    return sweep
 
 
 @pytest.fixture
-def tensorboard(grid):
-    """The address of a TensorBoard that has read the grid."""
-    with serve(grid.out, "overlay/none") as address:
+def tensorboard(sweep):
+    """The address of a TensorBoard that has read the sweep."""
+    with serve(sweep.out, "overlay/none") as address:
         yield address
 
 
@@ -79,7 +79,7 @@ def runs(address):
         return []
 
 
-def test_tensorboard_lays_tasks_over_each_other_and_lists_the_trials(browser, tensorboard):
+def test_tensorboard_overlays_tasks_and_lists_trials(browser, tensorboard):
     four = "Matches (4)"  # Two tasks and two seeds, for each of two games.
     text = browser.read(
         f"{tensorboard}/#custom_scalars", "a chart for each game, a colour for each agent", four, four, "overlay/reverse_gvf"
@@ -105,8 +105,8 @@ def test_tensorboard_opens_a_run_on_its_return(browser, make_config, never, tmp_
         assert "unroll=5, batch_size=4, meta_interval=2" in text
 
 
-def test_the_report_opens_from_disk(browser, grid):
-    page = make_report(ReportConfig(directories=(str(grid.out),))).page
+def test_the_report_opens_from_disk(browser, sweep):
+    page = make_report(ReportConfig(directories=(str(sweep.out),))).page
     text = browser.read(page.as_uri(), "Does reverse_gvf help?", "How it was made")
     assert "8 of 8 trials are finished." in text
     widths = "[...document.images].map(image => image.naturalWidth)"

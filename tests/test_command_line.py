@@ -16,7 +16,7 @@ from actors.evaluator import Evaluation
 from envs.grid_games import GRIDS
 from learners.learner import Learner
 from tests.running import ROOT, TINY, interrupted
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 from training.run_directory import provenance
 
 pytestmark = pytest.mark.usefixtures("signals")
@@ -86,7 +86,7 @@ def snapshot(directory):
         (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),
     ],
 )
-def test_mistakes_in_training(capsys, run_dir, arguments, complaint):
+def test_invalid_flags_of_train_are_refused(capsys, run_dir, arguments, complaint):
     assert re.search(complaint, mistake(capsys, "train", "--run-dir", run_dir, *arguments))
     assert not run_dir.exists()
 
@@ -123,7 +123,7 @@ def test_settings_without_effect_are_refused(capsys, run_dir, arguments, complai
     assert not run_dir.exists()
 
 
-def test_settings_with_effect_and_defaults_that_were_written_out_are_not_refused():
+def test_settings_with_effect_and_explicit_defaults_are_accepted():
     for arguments in (
         ["--num-questions", "32", "--in-flight", "2", "--protocol", "impala"],
         ["--task", "random_gvf", "--num-questions", "8", "--stop-main-gradient"],
@@ -135,7 +135,7 @@ def test_settings_with_effect_and_defaults_that_were_written_out_are_not_refused
         launch.parse_train([*TINY, *arguments])
 
 
-def test_a_run_that_was_started_with_settings_without_effect_resumes(capsys, run_dir):
+def test_a_run_with_recorded_settings_without_effect_resumes(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 0
     record = json.loads((run_dir / "config.json").read_text())
     record["config"]["auxiliary"]["num_questions"] = 8
@@ -156,7 +156,7 @@ def test_a_run_that_was_started_with_settings_without_effect_resumes(capsys, run
         (["compare", "--games", "catch", "--tasks", "none", "--out"], "starting: importing torch and ray\n"),
     ],
 )
-def test_slow_imports_are_announced_before_they_begin(tmp_path, arguments, line):
+def test_slow_imports_are_announced(tmp_path, arguments, line):
     """In a process that cannot import torch, the line is all that comes of it."""
     code = f"""
 import sys
@@ -202,7 +202,7 @@ WITH_A_DIRECTORY = [
 
 
 @pytest.mark.parametrize("command", WITH_A_DIRECTORY)
-def test_a_name_that_the_system_refuses(capsys, tmp_path, command):
+def test_a_directory_name_that_is_too_long(capsys, tmp_path, command):
     assert "File name too long" in mistake(capsys, *command, tmp_path / ("x" * 300))
     assert list(tmp_path.iterdir()) == []
 
@@ -215,7 +215,7 @@ def test_a_file_where_a_directory_is_wanted(capsys, tmp_path, command):
     assert path.read_text() == "mine"
 
 
-def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
+def test_a_directory_with_other_files_is_refused(capsys, tmp_path):
     for name in ("thesis.tex", ".thesis.tmp"):
         directory = tmp_path / name
         directory.mkdir()
@@ -224,7 +224,7 @@ def test_a_directory_of_something_else_is_left_alone(capsys, tmp_path):
         assert [path.name for path in directory.iterdir()] == [name]
 
 
-def test_the_life_of_a_run(capsys, run_dir):
+def test_a_run_is_trained_resumed_evaluated_and_damaged(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "3"]) == 0
     text = capsys.readouterr().out
     assert "\ncatch, 3 games: mean" in text
@@ -270,7 +270,7 @@ def test_the_life_of_a_run(capsys, run_dir):
     assert snapshot(run_dir) == before
 
 
-def test_a_run_that_is_made_longer_says_how_its_learning_rate_continues(capsys, monkeypatch, run_dir):
+def test_a_run_resumed_with_more_frames_reports_its_learning_rate(capsys, monkeypatch, run_dir):
     """6e-4 at first: after 100 of 400 frames it was 4.5e-4, and 100 of 1600 make it 5.6e-4."""
     step, updates = Learner.step, []
     interrupted(monkeypatch, "train", "--run-dir", run_dir, *TINY, "--eval-episodes", "0")
@@ -287,7 +287,7 @@ def test_a_run_that_is_made_longer_says_how_its_learning_rate_continues(capsys, 
         assert "learning rate" not in capsys.readouterr().err
 
 
-def test_a_run_whose_last_batch_overshot_resumes_as_it_was_or_at_what_it_has_done(capsys, run_dir):
+def test_a_run_whose_last_batch_overshot_resumes(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--frames", "390", "--eval-episodes", "0"]) == 0
     resume = ["train", "--run-dir", str(run_dir), "--resume"]
     for frames in ([], ["--frames", "390"], ["--frames", "400"]):
@@ -296,7 +296,7 @@ def test_a_run_whose_last_batch_overshot_resumes_as_it_was_or_at_what_it_has_don
     assert "--frames 391 is less than the 400 frames" in mistake(capsys, *resume, "--frames", "391")
 
 
-def test_an_unfinished_run_is_evaluated_at_the_frame_asked_for(capsys, run_dir):
+def test_an_unfinished_run_is_evaluated_at_a_given_checkpoint(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--checkpoint-minutes", "1e-9", "--eval-episodes", "0"]) == 0
     config = json.loads((run_dir / "config.json").read_text())
     config["config"]["run"]["frames"] = 5000
@@ -320,7 +320,7 @@ def test_an_unfinished_run_is_evaluated_at_the_frame_asked_for(capsys, run_dir):
     assert snapshot(run_dir) == before
 
 
-def test_mistakes_in_the_other_commands(capsys, tmp_path):
+def test_invalid_flags_of_other_commands_are_refused(capsys, tmp_path):
     assert "holds no run" in mistake(capsys, "evaluate", "--run-dir", tmp_path)
     assert "--episodes must be positive" in mistake(capsys, "evaluate", "--run-dir", tmp_path, "--episodes", "0")
     assert "--run-dir" in mistake(capsys, "evaluate")
@@ -332,7 +332,7 @@ def test_mistakes_in_the_other_commands(capsys, tmp_path):
     assert "--frobnicate" in mistake(capsys, "games", "--frobnicate")
 
 
-GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"]
+SWEEP = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"]
 
 
 @pytest.mark.parametrize(
@@ -358,13 +358,13 @@ GRID = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400"
         NO_GPU,
     ],
 )
-def test_mistakes_in_grids(capsys, tmp_path, arguments, complaint):
-    out = tmp_path / "grid"
-    assert re.search(complaint, mistake(capsys, "compare", *GRID, "--out", out, *arguments))
+def test_invalid_flags_of_compare_are_refused(capsys, tmp_path, arguments, complaint):
+    out = tmp_path / "sweep"
+    assert re.search(complaint, mistake(capsys, "compare", *SWEEP, "--out", out, *arguments))
     assert not out.exists()
 
 
-def test_a_setting_that_one_trial_of_a_grid_uses_is_not_refused(tmp_path):
+def test_a_setting_that_any_trial_of_a_sweep_uses_is_accepted(tmp_path):
     for arguments in (
         ["--tasks", "none", "gvf", "--num-questions", "8"],
         ["--games", "catch", "pong", "--protocol", "machado"],
@@ -372,31 +372,31 @@ def test_a_setting_that_one_trial_of_a_grid_uses_is_not_refused(tmp_path):
         ["--preset", "paper", "--frames", "1000"],
         ["--ray-address", "127.0.0.1:1"],
     ):
-        launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *arguments])
+        launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), *arguments])
 
 
-def test_a_grid_that_was_begun_with_a_setting_without_effect_continues_with_it(tmp_path):
-    make_grid(tmp_path / "grid", tasks=("none",))
-    assert launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), "--num-questions", "8"]).auxiliary.num_questions == 8
+def test_a_sweep_with_recorded_settings_without_effect_continues(tmp_path):
+    make_sweep(tmp_path / "sweep", tasks=("none",))
+    assert launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), "--num-questions", "8"]).auxiliary.num_questions == 8
 
 
-def test_a_grid_overwrites_nothing(capsys, tmp_path):
-    assert "--out is missing" in mistake(capsys, "compare", *GRID)
+def test_a_sweep_overwrites_nothing(capsys, tmp_path):
+    assert "--out is missing" in mistake(capsys, "compare", *SWEEP)
     (tmp_path / "file").write_text("mine")
-    assert "is not empty and not a grid" in mistake(capsys, "compare", *GRID, "--out", tmp_path)
-    out = tmp_path / "grid"
-    grid = make_grid(out, tasks=("none",))
-    assert "holds another grid (--frames 1000, not 400)" in mistake(capsys, "compare", *GRID, "--out", out)
-    write_trial(grid.trials[0], score=None)
-    (grid.trials[0].path / "result.json").write_text("{")
+    assert "is not empty and not a sweep" in mistake(capsys, "compare", *SWEEP, "--out", tmp_path)
+    out = tmp_path / "sweep"
+    sweep = make_sweep(out, tasks=("none",))
+    assert "holds another sweep (--frames 1000, not 400)" in mistake(capsys, "compare", *SWEEP, "--out", out)
+    write_trial(sweep.trials[0], score=None)
+    (sweep.trials[0].path / "result.json").write_text("{")
     before = snapshot(tmp_path)
-    assert "result.json is damaged" in mistake(capsys, "compare", *GRID, "--out", out, "--frames", "1000")
+    assert "result.json is damaged" in mistake(capsys, "compare", *SWEEP, "--out", out, "--frames", "1000")
     assert snapshot(tmp_path) == before
 
 
-def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, monkeypatch):
+def test_a_dry_run_prints_the_estimate_and_writes_nothing(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
-    assert launch.main(["compare", *GRID, "--torso", "shallow", "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    assert launch.main(["compare", *SWEEP, "--torso", "shallow", "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks 1 x seeds 2 = 2 trials of 400 frames" in text
     assert re.search(r"catch +│ none +│ +[\d,]+ ", text)
@@ -404,59 +404,59 @@ def test_a_dry_run_says_what_a_grid_takes_and_writes_nothing(capsys, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_counts_what_is_varied(capsys, tmp_path, monkeypatch):
+def test_a_dry_run_counts_varied_settings(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
     varied = ["--vary", "learning_rate=3e-4,6e-4", "--vary", "torso=shallow,nature", "--vary", "frames=400,800"]
-    assert launch.main(["compare", *GRID, *varied, "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
+    assert launch.main(["compare", *SWEEP, *varied, "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks and settings 8 x seeds 2 = 16 trials of 400 or 800 frames" in text
     assert len(re.findall(r"none-torso=\w+ +│", text)) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_in_reports(capsys, tmp_path):
+def test_invalid_flags_of_report_are_refused(capsys, tmp_path):
     assert "no directory was named" in mistake(capsys, "report")
     assert "is not a directory" in mistake(capsys, "report", tmp_path / "nowhere")
     assert "holds no trial that can be read" in mistake(capsys, "report", tmp_path)
     assert list(tmp_path.iterdir()) == []
-    grid = make_grid(tmp_path / "grid", seeds=1)
-    for trial in grid.trials:
+    sweep = make_sweep(tmp_path / "sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    assert "has no trial here; there is none, reverse_gvf" in mistake(capsys, "report", grid.out, "--task", "magic")
-    assert "did you mean 'reverse_gvf'?" in mistake(capsys, "report", grid.out, "--task", "revers_gvf")
-    assert not list(grid.out.glob("report*"))
+    assert "has no trial here; there is none, reverse_gvf" in mistake(capsys, "report", sweep.out, "--task", "magic")
+    assert "did you mean 'reverse_gvf'?" in mistake(capsys, "report", sweep.out, "--task", "revers_gvf")
+    assert not list(sweep.out.glob("report*"))
 
 
-def test_a_report_prints_its_summary_and_where_it_is(capsys, tmp_path):
-    grid = make_grid(tmp_path / "grid", seeds=1)
-    for trial in grid.trials:
+def test_a_report_prints_its_summary_and_path(capsys, tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    assert launch.main(["report", str(grid.out)]) == 0
+    assert launch.main(["report", str(sweep.out)]) == 0
     text = capsys.readouterr().out
     assert "Against none, final score: one seed shows nothing (1 against 1 seeds)." in text
     assert "Against none, area under the learning curve: one seed shows nothing (1 against 1 seeds)." in text
-    assert f"page: {grid.out / 'report.html'}" in text
+    assert f"page: {sweep.out / 'report.html'}" in text
 
 
-def test_a_report_says_on_the_terminal_what_it_could_not_use(capsys, tmp_path):
-    grid = make_grid(tmp_path / "grid", seeds=13)
-    for trial in grid.trials:
+def test_a_report_prints_its_problems(capsys, tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", seeds=13)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    for trial in grid.trials[:23]:
+    for trial in sweep.trials[:23]:
         trial.directory.result_path.write_text('{"a\x1b[31m')
-    assert launch.main(["report", str(grid.out)]) == 0
+    assert launch.main(["report", str(sweep.out)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == launch.MAX_PROBLEMS + 1
-    assert lines[0].startswith(f"launch.py: {grid.trials[0].name}: result.json is damaged")
+    assert lines[0].startswith(f"launch.py: {sweep.trials[0].name}: result.json is damaged")
     assert lines[0].endswith("it counts as unfinished")
     assert lines[-1] == "launch.py: 3 more problems are listed on the page"
     assert all(line.isprintable() for line in lines)
-    page = (grid.out / "report.html").read_text()
+    page = (sweep.out / "report.html").read_text()
     assert page.index("result.json is damaged") < page.index("<h2>Verdicts")
     assert page.count("result.json is damaged") == 10 + 23  # At the top no more than ten, at the end all.
 
 
-def test_an_evaluation_is_printed_with_what_it_has(capsys):
+def test_the_text_of_an_evaluation(capsys):
     launch.print_evaluation(Evaluation("pong", "machado", [1.0, 3.0], [5, 5], greedy=True).summary())
     launch.print_evaluation(Evaluation("pong", "impala", [1.0], [5]).summary() | {"protocol": None, "human_normalised": None})
     first, second = capsys.readouterr().out.splitlines()
@@ -464,7 +464,7 @@ def test_an_evaluation_is_printed_with_what_it_has(capsys):
     assert second == "pong, 1 game: mean 1.00, median 1.00"
 
 
-def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_a_reader_who_left(capfd, monkeypatch):
+def test_a_broken_pipe_other_than_stdout_is_raised(capfd, monkeypatch):
     def broken(arguments, stop):
         raise BrokenPipeError("of a socket")
 
@@ -489,16 +489,16 @@ def test_games_are_listed_with_their_scores(capsys):
     ("text", "frames"),
     [("10_000_000", 10**7), ("1e6", 10**6), ("10M", 10**7), ("500k", 500_000), ("1.5M", 1_500_000), ("0.3m", 300_000)],
 )
-def test_frames_as_people_write_them(tmp_path, text, frames):
+def test_notations_of_frame_counts(tmp_path, text, frames):
     flags = ["--frames", text, "--log-frames", text]
     run = launch.parse_train([*flags, "--task", "gvf", "--picture-frames", text]).run
     assert (run.frames, run.log_frames, run.picture_frames) == (frames, frames, frames)
-    grid = launch.parse_compare([*GRID, "--out", str(tmp_path / "grid"), *flags])
-    assert (grid.frames, grid.log_frames) == (frames, frames)
+    sweep = launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), *flags])
+    assert (sweep.frames, sweep.log_frames) == (frames, frames)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in launch.COMMANDS)])
-def test_help_and_version_import_nothing_slow(arguments):
+def test_help_and_version_have_no_slow_imports(arguments):
     code = f"""
 import sys
 import launch

@@ -14,7 +14,7 @@ from configs.errors import StopRequested
 from studies.compare import scheduler as compare
 from studies.reproduce import reproduce
 from tests.running import TINY, interrupted
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 
 COUNTER = "gym:tests.counter:Counter-v0"
 
@@ -39,29 +39,29 @@ def paste(command, here, path="/usr/bin:/bin"):
     return done.stdout
 
 
-def test_a_run_is_continued_and_watched_by_what_its_command_says(capsys, monkeypatch, here):
+def test_the_printed_commands_continue_and_watch_a_run(capsys, monkeypatch, here):
     interrupted(monkeypatch, "train", "--run-dir", "my runs/it's one", *TINY, "--eval-episodes", "0")
     captured = capsys.readouterr()
     assert "400 frames in" in paste(shown(captured.out, "continue with"), here)
     assert "losses/total" in paste(shown(captured.err, "watch it with") + " --inspect", here)
 
 
-def test_what_is_never_taken_from_a_directory_is_part_of_the_command(make_config):
+def test_the_printed_command_names_third_party_games_and_the_cluster(make_config):
     config = make_config(game=COUNTER, pool="ray", ray_address="127.0.0.1:6379", run_dir="my run")
     flags = ["--run-dir", "my run", "--resume", "--game", COUNTER, "--ray-address", "127.0.0.1:6379"]
     assert launch.resume_arguments(config) == flags
 
 
-def test_a_grid_is_shown_and_continued_by_what_its_command_says(capsys, monkeypatch, here):
-    grid = make_grid(here / "my grid", seeds=1)
-    for trial in grid.trials:
+def test_the_printed_commands_continue_and_report_a_sweep(capsys, monkeypatch, here):
+    sweep = make_sweep(here / "my sweep", seeds=1)
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
-    arguments = ["compare", "--games", "catch", "--tasks", "none", "--out", "my grid"]
+    arguments = ["compare", "--games", "catch", "--tasks", "none", "--out", "my sweep"]
     monkeypatch.setattr(compare, "compare", lambda *_: None)
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
-    assert "page: my grid/report.html" in paste(shown(output, "make its page with"), here)
-    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my grid"]
+    assert "page: my sweep/report.html" in paste(shown(output, "make its page with"), here)
+    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my sweep"]
 
     def stopping(*_):
         raise StopRequested
@@ -70,10 +70,10 @@ def test_a_grid_is_shown_and_continued_by_what_its_command_says(capsys, monkeypa
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
     assert shlex.split(shown(output, "continue with"))[-len(arguments) :] == arguments
-    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my grid"]
+    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my sweep"]
 
 
-def test_a_study_is_continued_with_all_its_flags(capsys, monkeypatch):
+def test_the_printed_command_continues_a_study_with_its_flags(capsys, monkeypatch):
     def stopping(*_):
         raise StopRequested
 
@@ -83,13 +83,13 @@ def test_a_study_is_continued_with_all_its_flags(capsys, monkeypatch):
     assert shlex.split(shown(capsys.readouterr().out, "continue with"))[-len(arguments) :] == arguments
 
 
-def test_the_help_that_a_mistake_points_to_can_be_asked_for(capsys, here):
+def test_the_help_command_in_an_error_works(capsys, here):
     assert launch.main(["train", "--nonsense"]) == 2
     command = re.search(r"\((.+) explains every flag\)", capsys.readouterr().err)[1]
     assert "--frames" in paste(command, here)
 
 
-def test_the_installed_command_shows_itself(tmp_path):
+def test_the_installed_command_prints_its_own_name(tmp_path):
     """By its name where the shell finds it, else by its path."""
     directory = tmp_path / "my bin"
     directory.mkdir()
@@ -104,7 +104,7 @@ def test_the_installed_command_shows_itself(tmp_path):
         paste(f"{expected} --help", tmp_path, path)
 
 
-def test_a_program_is_shown_by_its_name_only_where_the_shell_finds_that_very_one(monkeypatch, here):
+def test_a_program_is_printed_by_name_only_if_the_shell_finds_it(monkeypatch, here):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
     assert shutil.which("python")
     monkeypatch.setattr(sys, "executable", shutil.which("python"))

@@ -3,18 +3,18 @@
 import json
 
 from configs.compare import CompareConfig
-from studies.compare.sweep import Grid
+from studies.compare.sweep import Sweep
 from training.run_directory import RunDirectory
 
 FRAMES = 1000
 
 
-def make_grid(out, games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, **settings):
+def make_sweep(out, games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, **settings):
     config = CompareConfig(games=games, tasks=tasks, seeds=seeds, frames=FRAMES, out=str(out), **settings)
-    grid = Grid(config)
-    with grid.claimed("launch.py compare --games catch"):
+    sweep = Sweep(config)
+    with sweep.claimed("launch.py compare --games catch"):
         pass
-    return grid
+    return sweep
 
 
 def write_trial(trial, score, until=FRAMES, returns=lambda frame: frame / FRAMES):

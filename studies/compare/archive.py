@@ -1,7 +1,7 @@
-"""Finished trials in one small file each, to be kept in a repository: config, result and curve, with a digest of all three.
+"""Archived trials: one small file per finished trial with its config, result and curves, and a SHA-256 digest of them.
 
-`launch.py compare --archive` writes them as trials finish and does not train again what is there; `launch.py report` reads
-them in place of run directories.
+`launch.py compare --archive` writes them as trials finish and does not train archived trials again; `launch.py report` reads
+them like run directories.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SUFFIX = ".trial.json"
 FORMAT = 1
 MAX_BYTES = 16 << 20
 KEPT = ("charts/episode_return", "charts/wall_seconds", "policy/entropy", "losses/auxiliary", "questions/", "meta/")
-"""Metrics whose curves are kept, and beginnings of the names of such."""
+"""Metrics whose curves are kept: names or prefixes."""
 DIGITS = 6
 
 
 @dataclass(frozen=True)
 class ArchivedTrial:
     record: dict[str, Any]
-    """As in config.json."""
+    """Content of config.json."""
     config: TrainConfig
     result: dict[str, Any]
-    """As in result.json."""
+    """Content of result.json."""
     lines: list[dict[str, Any]]
-    """Of metrics.jsonl, with the metrics that were kept."""
+    """Lines of metrics.jsonl, with the archived metrics only."""
 
 
 def archive_path(directory: Path, name: str) -> Path:
@@ -57,18 +57,18 @@ def write_archive(path: Path, record: dict[str, Any], result: dict[str, Any], li
 
 
 def read_archive(path: Path) -> ArchivedTrial:
-    """Raises RunError where the file is not, to the last digit, what was written."""
+    """The archived trial in a file; raises RunError if the file is damaged or its digest does not match."""
     try:
         content = parse_json(read_bounded(path, MAX_BYTES))
         if not isinstance(content, dict):
-            raise ValueError("it is not a table")
+            raise ValueError("it is not a JSON object")
         if content.get("format") != FORMAT:
             raise RunError(f"{path} has format {content.get('format')!r}; this version reads {FORMAT}")
         if content.pop("digest", None) != _digest(content):
-            raise ValueError("its digest does not fit its content")
+            raise ValueError("its digest does not match its content")
         record, result = content["record"], content["result"]
         if not isinstance(result, dict):
-            raise ValueError("its result is not a table")
+            raise ValueError("its result is not a JSON object")
         return ArchivedTrial(record, TrainConfig.from_dict(record["config"]), result, _lines(content["curves"]))
     except RunError:
         raise
@@ -79,7 +79,7 @@ def read_archive(path: Path) -> ArchivedTrial:
 
 
 def restore(archived: ArchivedTrial, directory: RunDirectory) -> None:
-    """The run directory of an archived trial, without checkpoints and with the metrics that were kept."""
+    """Write the run directory of an archived trial, without checkpoints and with the archived metrics only."""
     directory.path.mkdir(parents=True, exist_ok=True)
     write_atomically(directory.metrics_path, "".join(json.dumps(line) + "\n" for line in archived.lines).encode())
     RunDirectory.write_json(directory.result_path, archived.result)

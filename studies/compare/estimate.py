@@ -1,4 +1,4 @@
-"""What a grid will take, from a few seconds of real training: frames, hours, disk."""
+"""The estimated cost of a sweep in frames, hours and disk space, from a few seconds of training."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from configs.errors import ConfigError, GameError, PoolError
 from configs.train import TaskConfig, TrainConfig
 from envs.atari import atari_games
 from learners.learner import Learner
-from studies.compare.sweep import Grid, Trial, TrialState, agent_name
+from studies.compare.sweep import Sweep, Trial, TrialStatus, agent_name
 
 SECONDS = 1.0
-"""Least time for which each task is measured on each kind of game."""
+"""Minimum duration of the measurement of one kind of trial."""
 MEASURED_BATCH = 8
 MEASURED_INTERVAL = 3
-"""Larger batches, and windows of more updates, cost about the same per frame but would take minutes to measure."""
+"""Larger batches and longer windows of the meta-gradient cost about the same per frame but take minutes to measure."""
 LOG_LINE_BYTES = 8_000
-"""Of metrics.jsonl and TensorBoard's events together, histograms included."""
+"""Size of one line of metrics.jsonl and of its TensorBoard events, histograms included."""
 
 
 @dataclass(frozen=True)
@@ -37,40 +37,42 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class GridEstimate:
+class SweepEstimate:
     speeds: dict[tuple[str, str], Measured]
-    """By kind of game, named after the game it was measured on, and by agent, without settings that cost nothing."""
+    """By the measured game and the agent's name, without settings that do not affect speed."""
     trials_at_once: int
     frames: int
-    """Still to be made."""
+    """Frames that are left to train."""
     hours: float
     disk_bytes: int
 
 
-def estimate_grid(grid: Grid, states: dict[str, TrialState], cores: int) -> GridEstimate:
-    """For what is left of a grid on so many cores."""
-    left = {t.name: _frames_left(t, states[t.name]) for t in grid.trials}
-    representatives = _representatives(grid.games)
+def estimate_sweep(sweep: Sweep, statuses: dict[str, TrialStatus], cores: int) -> SweepEstimate:
+    """The cost of the unfinished part of a sweep on a number of cores."""
+    left = {t.name: _frames_left(t, statuses[t.name]) for t in sweep.trials}
+    representatives = _representatives(sweep.games)
     measured_games = set(representatives.values())
-    kinds = {_kind(trial, representatives): trial for trial in reversed(grid.trials) if trial.config.env.game in measured_games}
+    kinds = {
+        _kind(trial, representatives): trial for trial in reversed(sweep.trials) if trial.config.env.game in measured_games
+    }
     speeds = {kind: _measured(trial.config.with_run(seed=0)) for kind, trial in sorted(kinds.items(), key=lambda item: item[0])}
-    at_once = max(1, cores // grid.config.cores_per_trial)
+    at_once = max(1, cores // sweep.config.cores_per_trial)
 
     def measured(trial: Trial) -> Measured:
         return speeds[_kind(trial, representatives)]
 
-    seconds = [left[trial.name] / (measured(trial).frames_per_second * grid.config.cores_per_trial) for trial in grid.trials]
-    checkpoints = grid.config.keep_checkpoints + 1
+    seconds = [left[trial.name] / (measured(trial).frames_per_second * sweep.config.cores_per_trial) for trial in sweep.trials]
+    checkpoints = sweep.config.keep_checkpoints + 1
     disk = sum(
         checkpoints * measured(trial).checkpoint_bytes + _log_lines(trial.config) * LOG_LINE_BYTES
-        for trial in grid.trials
+        for trial in sweep.trials
         if left[trial.name]
     )
-    return GridEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+    return SweepEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
 
 
 def _kind(trial: Trial, representatives: dict[str, str]) -> tuple[str, str]:
-    """Trials of one kind are equally fast: numbers with a point are rates and weights, which cost nothing."""
+    """Key of trials that are equally fast; float settings are rates and weights, which do not affect speed."""
     costly = {k: v for k, v in trial.settings.items() if k != "frames" and not isinstance(v, float)}
     return representatives[trial.config.env.game], agent_name(trial.config.task, costly)
 
@@ -80,7 +82,7 @@ def _log_lines(config: TrainConfig) -> float:
 
 
 def measure(config: TrainConfig) -> Measured:
-    """Training itself, on one core, after a first update that does not count."""
+    """Measure training in this process on one core, without the first update."""
     torch.set_num_threads(1)
     config = replace(
         config,
@@ -107,14 +109,14 @@ def measure(config: TrainConfig) -> Measured:
 
 
 def _shorter(config: TaskConfig) -> TaskConfig:
-    """With a shorter window of the meta-gradient, and a period shorter by the same factor."""
+    """The config with a shorter window of the meta-gradient and a period shorter by the same factor."""
     interval = min(MEASURED_INTERVAL, config.meta_interval)
     period = round(interval * config.question_period / config.meta_interval)
     return replace(config, meta_interval=interval, meta_period=max(interval, period))
 
 
 def _measured(config: TrainConfig) -> Measured:
-    """Better known now than after hours of other trials: what cannot be trained for a second is refused."""
+    """`measure`, with any failure as a PoolError: a trial that cannot train is refused before the sweep starts."""
     try:
         return measure(config)
     except (ConfigError, GameError):
@@ -125,47 +127,47 @@ def _measured(config: TrainConfig) -> Measured:
 
 
 def finishing_time(seconds: Iterable[float], at_once: int) -> float:
-    """When the last of a queue of jobs is done, if each is begun as soon as one of the places is free."""
-    places = [0.0] * at_once
+    """Time at which the last job of a queue ends if `at_once` jobs run in parallel."""
+    workers = [0.0] * at_once
     for duration in seconds:
-        heapq.heapreplace(places, places[0] + duration)
-    return max(places)
+        heapq.heapreplace(workers, workers[0] + duration)
+    return max(workers)
 
 
-def print_estimate(grid: Grid, states: dict[str, TrialState], estimate: GridEstimate) -> None:
+def print_estimate(sweep: Sweep, statuses: dict[str, TrialStatus], estimate: SweepEstimate) -> None:
     console = Console(highlight=False)
-    lengths = sorted({trial.config.run.frames for trial in grid.trials})
-    count = f"{len(grid.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
-    agents = f"tasks and settings {len(grid.agents)}" if grid.config.vary else f"tasks {len(grid.tasks)}"
-    console.print(f"grid: games {len(grid.games)} x {agents} x seeds {len(grid.seeds)} = {count}")
-    console.print(f"games: {', '.join(grid.games)}", markup=False)
-    console.print(f"seeds: {', '.join(map(str, grid.seeds))}")
+    lengths = sorted({trial.config.run.frames for trial in sweep.trials})
+    count = f"{len(sweep.trials)} trials of {' or '.join(f'{frames:,}' for frames in lengths)} frames"
+    agents = f"tasks and settings {len(sweep.agents)}" if sweep.config.vary else f"tasks {len(sweep.tasks)}"
+    console.print(f"sweep: games {len(sweep.games)} x {agents} x seeds {len(sweep.seeds)} = {count}")
+    console.print(f"games: {', '.join(sweep.games)}", markup=False)
+    console.print(f"seeds: {', '.join(map(str, sweep.seeds))}")
     table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")
     for column in ("measured on", "agent", "frames/s"):
         table.add_column(column, justify="right" if column == "frames/s" else "left")
     for (game, agent), measured in estimate.speeds.items():
         table.add_row(game, agent, f"{measured.frames_per_second:,.0f}")
     console.print(table)
-    finished = sum(state is TrialState.FINISHED for state in states.values())
-    begun = sum(state in (TrialState.INTERRUPTED, TrialState.BEGUN) for state in states.values())
+    finished = sum(status is TrialStatus.FINISHED for status in statuses.values())
+    begun = sum(status in (TrialStatus.INTERRUPTED, TrialStatus.BEGUN) for status in statuses.values())
     if finished or begun:
-        console.print(f"of these {finished} are finished and {begun} begun; what is left:")
-    free = shutil.disk_usage(next(path for path in (grid.out, *grid.out.absolute().parents) if path.exists())).free
+        console.print(f"of these {finished} are finished and {begun} begun; still to do:")
+    free = shutil.disk_usage(next(path for path in (sweep.out, *sweep.out.absolute().parents) if path.exists())).free
     console.print(
         f"{estimate.frames:,} frames, about {_duration(estimate.hours)}, about {_size(estimate.disk_bytes)} of disk"
         f" ({_size(free)} free)"
     )
 
 
-def _frames_left(trial: Trial, state: TrialState) -> int:
-    if state is TrialState.FINISHED:
+def _frames_left(trial: Trial, status: TrialStatus) -> int:
+    if status is TrialStatus.FINISHED:
         return 0
-    done = trial.checkpoint_frame() if state is TrialState.INTERRUPTED else None
+    done = trial.checkpoint_frame() if status is TrialStatus.INTERRUPTED else None
     return max(0, trial.config.run.frames - (done or 0))
 
 
 def _representatives(games: Iterable[str]) -> dict[str, str]:
-    """For each game the one it is measured by: the first of the Atari games for all of them, itself for any other."""
+    """The game that is measured in place of each game: the first Atari game for all Atari games, else the game itself."""
     atari = [game for game in games if game in atari_games()]
     return {game: atari[0] if game in atari else game for game in games}
 

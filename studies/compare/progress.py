@@ -1,4 +1,4 @@
-"""How far the trials of a grid are: a live table on a terminal, a plain line a minute anywhere else."""
+"""Progress of a sweep: a live table on a terminal, one line per minute elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_READ_BYTES = 1 << 20
 
 
 class Follower:
-    """Reads what is added to a trial's metrics, from the beginning of the file."""
+    """Reads the metrics of a trial while they are written, from the beginning of the file."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -29,7 +29,7 @@ class Follower:
         self.last: dict[str, Any] = {}
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
-        """Whole lines not seen before; what is no metric is passed over. A file that was cut back is read anew."""
+        """Complete lines since the last call, without damaged ones; a file that was truncated is read again from its start."""
         try:
             with self._path.open("rb") as file:
                 if file.seek(0, 2) < self._offset:
@@ -57,8 +57,8 @@ def _metric(text: bytes) -> dict[str, Any] | None:
     return line if isinstance(line, dict) and isinstance(line.get("frame"), int) else None
 
 
-class GridProgress:
-    """Shows the trials under way, those that failed, and the count of the others."""
+class SweepProgress:
+    """Shows the running and the failed trials, and counts the others."""
 
     def __init__(self, trials: list[Trial], followers: dict[str, Follower]):
         self._trials = trials

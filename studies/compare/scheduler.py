@@ -1,4 +1,4 @@
-"""Runs the trials of a grid: Ray places as many at once as there is room for; each ends as finished, stopped or reported."""
+"""Runs the trials of a sweep on Ray, as many at once as there are cores; retries failed trials and reports what still fails."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from configs.compare import CompareConfig
 from configs.errors import ConfigError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
 from learners.learner import choose_device
-from studies.compare.estimate import estimate_grid, print_estimate
-from studies.compare.progress import Follower, GridProgress
-from studies.compare.sweep import Grid, Trial, TrialState
-from studies.compare.tensorboard import GridBoard
+from studies.compare.estimate import estimate_sweep, print_estimate
+from studies.compare.progress import Follower, SweepProgress
+from studies.compare.sweep import Sweep, Trial, TrialStatus
+from studies.compare.tensorboard import SweepBoard
 from studies.compare.trial_process import TrialProcess
 from training.progress import counted, tell
 
 POLL_SECONDS = 0.2
-LOOK_SECONDS = 1.0
-"""Between two looks at the trials' metrics."""
+METRICS_SECONDS = 1.0
+"""Interval at which the trials' metrics are read."""
 STOP_SECONDS = 60.0
-"""For the trials under way to save; what is not done by then goes back to its last checkpoint."""
+"""Time for running trials to save a checkpoint; a trial that takes longer continues from its last one."""
 
 
 def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
-    """Says what the grid takes, then runs what is left of it.
+    """Print the estimated cost of the sweep, then run its unfinished trials.
 
-    Raises StopRequested when it was stopped, and PoolError, after all others are done, when trials failed.
+    Raises StopRequested if it was stopped, and PoolError at the end if trials failed.
     """
-    grid = Grid(config)
-    for trial in grid.trials:
+    sweep = Sweep(config)
+    for trial in sweep.trials:
         check_compiles(trial.config)
     cores = available_cores()
     if not config.ray_address and config.cores_per_trial > cores:
         raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")
     if not config.ray_address:
         choose_device(config.learner.device)
-    states = grid.states()
-    if all(state is TrialState.FINISHED for state in states.values()):
-        print(f"nothing is left to do: {len(states)} of {counted(len(states), 'trial')} finished")
+    statuses = sweep.statuses()
+    if all(status is TrialStatus.FINISHED for status in statuses.values()):
+        print(f"nothing is left to do: {len(statuses)} of {counted(len(statuses), 'trial')} finished")
     else:
-        print_estimate(grid, states, estimate_grid(grid, states, cores))
+        print_estimate(sweep, statuses, estimate_sweep(sweep, statuses, cores))
     if config.dry_run:
         return
-    with grid.claimed(command):
-        states = grid.states()
-        board = GridBoard(grid)
+    with sweep.claimed(command):
+        statuses = sweep.statuses()
+        board = SweepBoard(sweep)
         try:
-            GridRun(grid, board, {name for name, state in states.items() if state is TrialState.FINISHED}).run(stop)
+            SweepRun(sweep, board, {name for name, status in statuses.items() if status is TrialStatus.FINISHED}).run(stop)
         finally:
             board.close()
 
@@ -71,117 +71,117 @@ class Running:
     group: PlacementGroup
 
 
-class GridRun:
-    """The trials that wait, run, are finished or have failed."""
+class SweepRun:
+    """One execution of a sweep: its waiting, running, finished and failed trials."""
 
-    def __init__(self, grid: Grid, board: GridBoard, finished: set[str]):
-        self._grid = grid
+    def __init__(self, sweep: Sweep, board: SweepBoard, finished: set[str]):
+        self._sweep = sweep
         self._board = board
         self._finished = finished
-        self._waiting = deque(trial for trial in grid.trials if trial.name not in finished)
+        self._waiting = deque(trial for trial in sweep.trials if trial.name not in finished)
         self._running: dict[ray.ObjectRef, Running] = {}
         self._failures: dict[str, str] = {}
         self._attempts: dict[str, int] = {}
-        self._followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in grid.trials}
-        self._last_look = 0.0
+        self._followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in sweep.trials}
+        self._last_read = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        self._grid.write_failures({})
-        progress = GridProgress(self._grid.trials, self._followers)
+        self._sweep.write_failures({})
+        progress = SweepProgress(self._sweep.trials, self._followers)
         try:
             if self._waiting:
                 self._run_waiting(progress, stop)
-            self._look()
+            self._read_metrics()
         finally:
             progress.close()
         if self._failures:
             causes = "; ".join(f"{name}: {cause}" for name, cause in self._failures.items())
-            raise PoolError(f"{len(self._failures)} of {len(self._grid.trials)} trials failed: {causes}")
+            raise PoolError(f"{len(self._failures)} of {len(self._sweep.trials)} trials failed: {causes}")
 
-    def _run_waiting(self, progress: GridProgress, stop: threading.Event) -> None:
+    def _run_waiting(self, progress: SweepProgress, stop: threading.Event) -> None:
         if stop.is_set():
             raise StopRequested
-        start_ray(self._grid.config.ray_address, available_cores())
+        start_ray(self._sweep.config.ray_address, available_cores())
         try:
             while self._waiting or self._running:
-                self._start_what_fits()
+                self._start_waiting()
                 done, _ = ray.wait(list(self._running), timeout=POLL_SECONDS)
                 for reference in done:
                     self._receive(reference)
                 if stop.is_set():
                     self._stop_all()
                     raise StopRequested
-                if time.monotonic() - self._last_look >= LOOK_SECONDS:
-                    self._look()
+                if time.monotonic() - self._last_read >= METRICS_SECONDS:
+                    self._read_metrics()
                     progress.show({r.trial.name for r in self._running.values()}, self._finished, self._failures)
         finally:
             stop_ray()
 
-    def _start_what_fits(self) -> None:
-        cores, each = int(ray.cluster_resources().get("CPU", 0)), self._grid.config.cores_per_trial
+    def _start_waiting(self) -> None:
+        cores, each = int(ray.cluster_resources().get("CPU", 0)), self._sweep.config.cores_per_trial
         if cores < each:
             raise PoolError(f"a trial takes {each} cores; the cluster has {cores}")
         while self._waiting and len(self._running) < cores // each:
             self._start(self._waiting.popleft())
 
     def _start(self, trial: Trial) -> None:
-        """In a placement group of its own: one bundle for the process of the trial, one for each of its actors."""
-        cores = self._grid.config.cores_per_trial
+        """Start a trial in its own placement group: one bundle for its process and one for each of its actors."""
+        cores = self._sweep.config.cores_per_trial
         config, actors = share_cores(trial.config, cores)
         group = placement_group([{"CPU": cores - actors}] + [{"CPU": 1}] * actors, strategy="PACK")
-        place = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+        strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
         remote: Any = ray.remote(TrialProcess)
-        process = remote.options(num_cpus=cores - actors, max_concurrency=2, scheduling_strategy=place).remote()
+        process = remote.options(num_cpus=cores - actors, max_concurrency=2, scheduling_strategy=strategy).remote()
         reference = process.run.remote(replace(trial, config=config), cores, os.getcwd())
         self._running[reference] = Running(trial, process, group)
         self._attempts[trial.name] = self._attempts.get(trial.name, 0) + 1
 
     def _receive(self, reference: ray.ObjectRef) -> None:
-        """A trial that failed waits at the end of the queue for its next attempt, if it has one left."""
+        """Handle a trial that ended; a failed one goes back to the end of the queue if it has attempts left."""
         running = self._running.pop(reference)
         trial = running.trial
         try:
             ray.get(reference)
             self._finished.add(trial.name)
-            self._keep(trial)
+            self._archive(trial)
         except RayError as error:
-            if self._attempts[trial.name] < self._grid.config.attempts:
+            if self._attempts[trial.name] < self._sweep.config.attempts:
                 self._waiting.append(trial)
             else:
                 self._failures[trial.name] = error_cause(error)
-                self._grid.write_failures(self._failures)
+                self._sweep.write_failures(self._failures)
         finally:
             ray.kill(running.process)
             remove_placement_group(running.group)
 
-    def _keep(self, trial: Trial) -> None:
-        """A full disk under the archive does not end the grid: the trial's own directory is whole."""
+    def _archive(self, trial: Trial) -> None:
+        """Archive a finished trial; a full disk does not end the sweep, since the run directory is complete."""
         try:
-            self._grid.keep(trial)
+            self._sweep.keep(trial)
         except RunError as error:
-            tell(f"{error}; continuing the grid tries again")
+            tell(f"{error}; the trial is archived when the sweep is continued")
 
     def _stop_all(self) -> None:
         for running in self._running.values():
             running.process.stop.remote()
         ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_SECONDS)
 
-    def _look(self) -> None:
-        """Brings the followers and TensorBoard up to date."""
-        self._last_look = time.monotonic()
-        for trial in self._grid.trials:
+    def _read_metrics(self) -> None:
+        """Read new metrics of all trials and write them to TensorBoard."""
+        self._last_read = time.monotonic()
+        for trial in self._sweep.trials:
             self._board.add(trial, self._followers[trial.name].new_lines())
             if trial.name in self._finished:
                 self._board.finish(trial)
 
 
 def share_cores(config: TrainConfig, cores: int) -> tuple[TrainConfig, int]:
-    """The config of a trial on so many cores, and how many actors it has besides its own process."""
+    """The config of a trial on a number of cores, and the number of its actors besides its own process."""
     if config.actors.pool == "serial":
         return config, 0
     resources = choose_resources(config, cores, gpu=False)
     actors = min(resources.num_actors, cores - 1)
-    # Said plainly, for a machine with a GPU would choose otherwise and wait for cores it does not get.
+    # Explicit, because a machine with a GPU would choose more actors than the placement group has cores.
     fixed = replace(
         config,
         actors=replace(config.actors, num_actors=actors),

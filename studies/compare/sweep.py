@@ -1,7 +1,8 @@
-"""The directory of a grid: which trials belong to it, and what has become of each."""
+"""The directory of a sweep: its trials and the status of each."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,18 +22,20 @@ from training.metrics_file import read_metrics
 from training.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
 from training.run_lock import locked
 
-GRID_FILE = "grid.json"
+SWEEP_FILE = "sweep.json"
+EARLIER_NAME = "grid"
+"""Earlier versions wrote grid.json, with the settings under "grid"; such directories are read and continued as they are."""
 FAILURES_FILE = "failures.json"
 OVERLAY_DIRECTORY = "overlay"
 MAX_JSON_BYTES = 16 << 20
 MAX_NAME_BYTES = 255
-"""Of a directory, on common file systems."""
+"""Longest name of a directory on common file systems."""
 
 
-class TrialState(Enum):
+class TrialStatus(Enum):
     NEW = "new"
     BEGUN = "begun"
-    """Without a checkpoint yet, so that it must begin again."""
+    """Has no checkpoint yet, so it must start again."""
     INTERRUPTED = "interrupted"
     FINISHED = "finished"
 
@@ -42,11 +45,11 @@ class Trial:
     name: str
     config: TrainConfig
     settings: dict[str, Any] = field(default_factory=dict)
-    """Those that the grid varies for its task."""
+    """The settings that the sweep varies for the trial's task."""
 
     @property
     def agent(self) -> str:
-        """What it shares with its other seeds and games: its task and settings."""
+        """Name of the task and the varied settings."""
         return agent_name(self.config.task, self.settings)
 
     @property
@@ -57,28 +60,28 @@ class Trial:
     def directory(self) -> RunDirectory:
         return RunDirectory(self.path)
 
-    def state(self) -> TrialState:
-        """As the directory says; raises RunError or CheckpointError where it is damaged or not this trial's."""
+    def status(self) -> TrialStatus:
+        """The status on disk; raises RunError or CheckpointError if the run directory is damaged or not this trial's."""
         if not holds_anything(self.path):
-            return TrialState.NEW
+            return TrialStatus.NEW
         self.check_recorded(RunDirectory.open(self.path).read_config(), self.path)
         if self.directory.result_path.exists():
             if not isinstance(read_json(self.directory.result_path).get("frames"), int):
-                raise RunError(f"{self.directory.result_path} is damaged: it says nothing of frames")
-            return TrialState.FINISHED
-        return TrialState.BEGUN if self.checkpoint_frame() is None else TrialState.INTERRUPTED
+                raise RunError(f"{self.directory.result_path} is damaged: it has no frames")
+            return TrialStatus.FINISHED
+        return TrialStatus.BEGUN if self.checkpoint_frame() is None else TrialStatus.INTERRUPTED
 
     def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
         """Raises RunError unless the config found at `path` is this trial's."""
         try:
             self.config.check_resumes(recorded)
         except ConfigError as error:
-            raise RunError(f"{path} is not of this grid: {error}") from None
+            raise RunError(f"{path} is not part of this sweep: {error}") from None
         if recorded.run.frames != self.config.run.frames:
-            raise RunError(f"{path} is not of this grid: it was started with --frames {recorded.run.frames}")
+            raise RunError(f"{path} is not part of this sweep: it was started with --frames {recorded.run.frames}")
 
     def archived(self, archive: Path) -> ArchivedTrial | None:
-        """The trial from an archive, if it is there; raises RunError where it is damaged or not this trial's."""
+        """The trial in an archive, or None; raises RunError if it is damaged or not this trial's."""
         path = archive_path(archive, self.name)
         if not path.exists():
             return None
@@ -87,7 +90,7 @@ class Trial:
         return found
 
     def checkpoint_frame(self) -> int | None:
-        """Frame of the newest checkpoint; raises CheckpointError if there are some and none can be read."""
+        """Frame of the newest checkpoint, or None; raises CheckpointError if there are checkpoints but none can be read."""
         checkpoints = self.directory.checkpoints(self.config.run.keep_checkpoints)
         if not checkpoints.list():
             return None
@@ -97,15 +100,15 @@ class Trial:
             raise CheckpointError(f"the newest checkpoint of {self.path} does not fit") from None
 
     def clear(self) -> None:
-        """Forgets a trial that had begun but has nothing to continue from."""
+        """Empty the run directory of a trial that has no checkpoint to continue from."""
         for entry in self.path.iterdir():
             if entry.name == LOCK:
                 continue
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-class Grid:
-    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: a grid broken off early still compares all tasks."""
+class Sweep:
+    """Trials of all games, tasks, settings and seeds. Seeds vary slowest: an interrupted sweep has all tasks and games."""
 
     def __init__(self, config: CompareConfig):
         self.config = config
@@ -124,7 +127,7 @@ class Grid:
         self.agents = tuple(dict.fromkeys(trial.agent for trial in self.trials))
         longest = max((trial.name for trial in self.trials), key=len, default="")
         if len(longest.encode()) > MAX_NAME_BYTES:
-            raise ConfigError(f"a directory cannot be called {longest}: vary fewer settings in one grid")
+            raise ConfigError(f"{longest} is too long for the name of a directory: vary fewer settings in one sweep")
 
     def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
         name = trial_name(game, agent_name(task, settings), seed)
@@ -132,50 +135,51 @@ class Grid:
         return Trial(name, config.with_run(run_dir=str(self.out / name)), settings)
 
     def identity(self) -> dict[str, Any]:
+        """The settings in which two sweeps may not differ if they share a directory."""
         return self.config.identity() | {"games": list(self.games), "tasks": list(self.tasks)}
 
-    def states(self) -> dict[str, TrialState]:
-        """What has become of each trial; raises RunError where the directory is another's. Writes nothing."""
+    def statuses(self) -> dict[str, TrialStatus]:
+        """The status of each trial; raises RunError where a directory holds something else. Writes nothing."""
         for directory, flag in self._directories():
             self._check_identity(directory, flag)
-        return {trial.name: self._state(trial) for trial in self.trials}
+        return {trial.name: self._status(trial) for trial in self.trials}
 
-    def _state(self, trial: Trial) -> TrialState:
-        state = trial.state()
-        if state is TrialState.NEW and self.archive is not None and trial.archived(self.archive) is not None:
-            return TrialState.FINISHED
-        return state
+    def _status(self, trial: Trial) -> TrialStatus:
+        status = trial.status()
+        if status is TrialStatus.NEW and self.archive is not None and trial.archived(self.archive) is not None:
+            return TrialStatus.FINISHED
+        return status
 
     def _directories(self) -> list[tuple[Path, str]]:
-        """Those that belong to this grid and to no other, and the flag that names each."""
+        """The directories of this sweep, each with its flag."""
         return [(self.out, "--out")] + ([] if self.archive is None else [(self.archive, "--archive")])
 
     def _check_identity(self, directory: Path, flag: str) -> None:
-        """Raises RunError where the directory holds anything but this grid."""
+        """Raise RunError if the directory holds anything but this sweep."""
         with looking_into(directory):
             check_no_file(directory)
             if not holds_anything(directory):
                 return
-            if not (directory / GRID_FILE).is_file():
-                raise RunError(f"{directory} is not empty and not a grid; choose another {flag}")
-        recorded = read_json(directory / GRID_FILE).get("grid")
+            if not sweep_file(directory).is_file():
+                raise RunError(f"{directory} is not empty and not a sweep; choose another {flag}")
+        recorded = read_sweep(directory).get("sweep")
         if isinstance(recorded, dict):
             recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
             difference = _difference(recorded, self.identity())
-            raise RunError(f"{directory} holds another grid ({difference}); choose another {flag}")
+            raise RunError(f"{directory} holds another sweep ({difference}); choose another {flag}")
 
     @contextmanager
     def claimed(self, command: str) -> Iterator[None]:
-        """Makes the directory this grid's, and keeps other processes from running it at the same time."""
+        """Lock the directory of the sweep, record the sweep in it and synchronise it with the archive."""
         with locked(self.out):
             names = [trial.name for trial in self.trials]
-            record = {"command": command, "grid": self.identity(), "trials": names, **provenance()}
+            record = {"command": command, "sweep": self.identity(), "trials": names, **provenance()}
             for directory, _ in self._directories():
                 try:
-                    if not (directory / GRID_FILE).exists():
+                    if not sweep_file(directory).exists():
                         directory.mkdir(parents=True, exist_ok=True)
-                        RunDirectory.write_json(directory / GRID_FILE, record)
+                        RunDirectory.write_json(directory / SWEEP_FILE, record)
                 except OSError as error:
                     raise RunError(f"cannot write to {directory}: {explain(error)}") from None
             if self.archive is not None:
@@ -185,21 +189,21 @@ class Grid:
             yield
 
     def _restore(self, trial: Trial, archive: Path) -> None:
-        """Makes the directory of a trial that is in the archive alone, so that it is looked at like the others."""
-        if trial.state() is TrialState.NEW and (found := trial.archived(archive)) is not None:
+        """Make the run directory of a trial that is only in the archive."""
+        if trial.status() is TrialStatus.NEW and (found := trial.archived(archive)) is not None:
             restore(found, trial.directory)
 
     def keep(self, trial: Trial) -> None:
-        """Puts a finished trial into the archive, if there is one and it is not there yet."""
+        """Write a finished trial to the archive, if there is an archive and it does not have the trial yet."""
         if self.archive is None or archive_path(self.archive, trial.name).exists():
             return
-        if trial.state() is TrialState.FINISHED:
+        if trial.status() is TrialStatus.FINISHED:
             record, result = (read_json(path) for path in (trial.directory.config_path, trial.directory.result_path))
             lines, _ = read_metrics(trial.directory.metrics_path)
             write_archive(archive_path(self.archive, trial.name), record, result, lines)
 
     def write_failures(self, failures: dict[str, str]) -> None:
-        """Trials that failed for good, and why; the report names them."""
+        """Record the trials that failed in all attempts, with the cause, for the report."""
         if failures:
             RunDirectory.write_json(self.out / FAILURES_FILE, dict(sorted(failures.items())))
         else:
@@ -215,24 +219,38 @@ def trial_name(game: str, agent: str, seed: int) -> str:
 
 
 def holds_anything(directory: Path) -> bool:
-    """Whether there is more in it than hidden files, such as a write that was broken off leaves behind."""
+    """Whether the directory has entries that are not hidden; interrupted writes leave hidden files."""
     return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
 
 
+def sweep_file(directory: Path) -> Path:
+    """The file that records the sweep of a directory: sweep.json unless only an earlier version's file is there."""
+    path, earlier = directory / SWEEP_FILE, directory / f"{EARLIER_NAME}.json"
+    return earlier if os.path.isfile(earlier) and not os.path.exists(path) else path
+
+
+def read_sweep(directory: Path) -> dict[str, Any]:
+    """The record of a sweep: its command, its settings under "sweep" and the names of its trials."""
+    record = read_json(sweep_file(directory))
+    return {"sweep" if key == EARLIER_NAME else key: value for key, value in record.items()}
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A table from a file; raises RunError where there is none in it."""
+    """The JSON object in a file; raises RunError if there is none."""
     try:
         values = parse_json(read_bounded(path, MAX_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
     if not isinstance(values, dict):
-        raise RunError(f"{path} is damaged: it is not a table")
+        raise RunError(f"{path} is damaged: it is not a JSON object")
     return values
 
 
 def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The identity of a grid as this version would have recorded it: an earlier one recorded settings of execution as well,
-    and not the settings that it did not have, which had the effect that their defaults have."""
+    """The identity of a sweep as this version would have recorded it.
+
+    Earlier versions also recorded settings of execution, which are dropped, and lacked newer ones, which get their defaults.
+    """
     defaults = CompareConfig().identity()
     groups = {name: group for name, group in defaults.items() if isinstance(group, dict)}
     kept = without_execution(recorded)
@@ -240,7 +258,7 @@ def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(recorded: Any, ours: dict[str, Any]) -> str:
-    """The first setting in which two grids differ."""
+    """The first setting in which two sweeps differ, as text."""
     if not isinstance(recorded, dict):
         return "its settings cannot be read"
     for name in dict.fromkeys([*ours, *recorded]):

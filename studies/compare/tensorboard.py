@@ -1,8 +1,7 @@
-"""What a grid adds to TensorBoard: agents laid over each other for every game, and the table of trials under HPARAMS.
+"""TensorBoard of a sweep: one chart per game with all agents, and a row per trial under HPARAMS.
 
-Each trial writes its own curves as any run does. A chart can choose among tags but not among runs, so the returns are
-written once more under `overlay/AGENT` (a task and the settings that the grid varies), with a tag for each game and seed: a
-colour is then an agent, a chart a game.
+Each trial writes its own curves like any run. A custom chart selects tags but not runs, so the returns are written again under
+`overlay/AGENT` (a task and its varied settings), with a tag for each game and seed: charts are games, colours are agents.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from configs.settings import setting_text
-from studies.compare.sweep import OVERLAY_DIRECTORY, Grid, Trial, read_json
+from studies.compare.sweep import OVERLAY_DIRECTORY, Sweep, Trial, read_json
 from training.tensorboard import HPARAMS_SUFFIX, write_hparams
 
 
-class GridBoard:
-    """Made anew from the trials' metrics each time a grid is begun or continued."""
+class SweepBoard:
+    """Rewrites the sweep's event files from the trials' metrics whenever the sweep is started or continued."""
 
-    def __init__(self, grid: Grid):
-        self._grid = grid
-        for old in grid.out.glob("events.out.tfevents.*"):
+    def __init__(self, sweep: Sweep):
+        self._sweep = sweep
+        for old in sweep.out.glob("events.out.tfevents.*"):
             old.unlink()
-        overlay = grid.out / OVERLAY_DIRECTORY
+        overlay = sweep.out / OVERLAY_DIRECTORY
         shutil.rmtree(overlay, ignore_errors=True)
-        self._overlays = {agent: SummaryWriter(str(overlay / agent), flush_secs=10) for agent in grid.agents}
+        self._overlays = {agent: SummaryWriter(str(overlay / agent), flush_secs=10) for agent in sweep.agents}
         self._written: dict[str, int] = {}
         self._rows: set[str] = set()
-        with SummaryWriter(str(grid.out)) as board:
-            charts = {game: ["Multiline", [f"{re.escape(game)}/"]] for game in grid.games}
+        with SummaryWriter(str(sweep.out)) as board:
+            charts = {game: ["Multiline", [f"{re.escape(game)}/"]] for game in sweep.games}
             board.add_custom_scalars({"return of the last 100 games: a chart for each game, a colour for each agent": charts})
 
     def add(self, trial: Trial, lines: Iterable[dict[str, Any]]) -> None:
-        """Lines of a trial's metrics; those of frames that are there already are passed over."""
+        """Add lines of a trial's metrics, without frames that were added before."""
         for line in lines:
             score = line.get("charts/episode_return")
             if isinstance(score, float | int) and line["frame"] > self._written.get(trial.name, -1):
@@ -45,13 +44,13 @@ class GridBoard:
                 self._written[trial.name] = line["frame"]
 
     def finish(self, trial: Trial) -> None:
-        """The trial's row in the table of HPARAMS, unless its training has written all of it."""
+        """Write the trial's row of HPARAMS; without varied settings the training has already written it."""
         if trial.name in self._rows:
             return
         self._rows.add(trial.name)
         varied = {
             variation.setting: "-" if (value := trial.settings.get(variation.setting)) is None else setting_text(value)
-            for variation in self._grid.config.variations
+            for variation in self._sweep.config.variations
         }
         if varied or not any(trial.path.glob(f"events.out.tfevents.*{HPARAMS_SUFFIX}")):
             write_hparams(trial.path, trial.config, read_json(trial.directory.result_path), varied)

@@ -1,4 +1,4 @@
-"""One trial of a grid, in a process of its own that Ray places."""
+"""The Ray actor that runs one trial of a sweep."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from torch.utils.tensorboard import SummaryWriter
 
 from actors.evaluator import record_frames
 from configs.errors import RunError
-from studies.compare.sweep import Trial, TrialState
+from studies.compare.sweep import Trial, TrialStatus
 from training.evaluation import load_agent
 from training.loop import train
 from training.run_lock import InUseError, locked
 
 LOCK_SECONDS = 30.0
-"""How long the process of an earlier grid that was killed may take to be gone."""
-STRIP_PICTURES = 8
+"""Time to wait for a trial's process that survives a killed sweep to exit."""
+STRIP_FRAMES = 8
 STRIP_HEIGHT = 168
 
 
 class TrialProcess:
-    """Runs one trial; `stop` may be called meanwhile, from another thread, and makes it save and end."""
+    """Runs one trial; `stop`, called from another thread, makes it save a checkpoint and return."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
 
     def run(self, trial: Trial, cores: int, working_directory: str) -> bool:
-        """Begins, continues or finds finished what there is of the trial. False if it was stopped before its end."""
+        """Start or resume the trial; return False if it was stopped before its end."""
         try:
             os.chdir(working_directory)
         except OSError:
             raise RunError(
-                f"{working_directory} is not on this machine; a cluster's grid needs a disk that all share"
+                f"{working_directory} is not on this machine; a sweep on a cluster needs a disk that all machines share"
             ) from None
-        state = _prepare(trial)
-        if state is TrialState.FINISHED:
+        status = _prepare(trial)
+        if status is TrialStatus.FINISHED:
             return True
-        finished = train(trial.config.with_run(resume=state is TrialState.INTERRUPTED), self._stop, cores) is not None
+        finished = train(trial.config.with_run(resume=status is TrialStatus.INTERRUPTED), self._stop, cores) is not None
         if finished:
             write_strip(trial)
         return finished
@@ -48,16 +48,16 @@ class TrialProcess:
         self._stop.set()
 
 
-def _prepare(trial: Trial) -> TrialState:
-    """What there is of the trial, as soon as nobody else is at work on it; what cannot be continued is cleared away."""
+def _prepare(trial: Trial) -> TrialStatus:
+    """The status of the trial once its directory is unlocked; the directory of a trial without checkpoint is emptied."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             with locked(trial.path):
-                state = trial.state()
-                if state in (TrialState.NEW, TrialState.BEGUN):
+                status = trial.status()
+                if status in (TrialStatus.NEW, TrialStatus.BEGUN):
                     trial.clear()
-                return state
+                return status
         except InUseError:
             if time.monotonic() > deadline:
                 raise
@@ -65,7 +65,7 @@ def _prepare(trial: Trial) -> TrialState:
 
 
 def write_strip(trial: Trial) -> None:
-    """Pictures of one game after training, side by side, for TensorBoard."""
+    """Write frames of one game after training, side by side, as an image to TensorBoard."""
     config = trial.config
     agent = load_agent(config, trial.directory.checkpoints(config.run.keep_checkpoints).newest())
     film, _ = record_frames(agent, config.env.game, config.env.protocol, config.run.seed)
@@ -74,9 +74,9 @@ def write_strip(trial: Trial) -> None:
 
 
 def strip(film: list[np.ndarray]) -> np.ndarray:
-    """[H, W', 3]: some pictures of a film, evenly spaced from the first to the last, from left to right."""
-    chosen = [film[i] for i in np.linspace(0, len(film) - 1, min(STRIP_PICTURES, len(film))).round().astype(int)]
+    """An image [H, W', 3] of evenly spaced frames of a video, side by side."""
+    chosen = [film[i] for i in np.linspace(0, len(film) - 1, min(STRIP_FRAMES, len(film))).round().astype(int)]
     zoom = max(1, STRIP_HEIGHT // chosen[0].shape[0])
     gap = np.full((chosen[0].shape[0] * zoom, 4, 3), 255, dtype=np.uint8)
-    pieces = [piece for picture in chosen for piece in (picture.repeat(zoom, 0).repeat(zoom, 1), gap)]
+    pieces = [piece for frame in chosen for piece in (frame.repeat(zoom, 0).repeat(zoom, 1), gap)]
     return np.concatenate(pieces[:-1], axis=1)

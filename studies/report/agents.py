@@ -1,7 +1,8 @@
-"""Which trials are seeds of one agent, and which are trials of one game.
+"""Groups the trials of a report into agents and games.
 
-An agent is a task and the settings that tell its trials apart; a game under two protocols is two games. A setting tells agents
-apart if it alters learning and trials of one game differ in it. It may differ from game to game, as sweeps of their own do.
+An agent is a task together with the values of the settings in which agents differ; a game under two protocols is two games.
+Agents differ in a setting if it alters learning and varies between trials of one game. A setting that varies only between games
+makes no new agent.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Agent:
-    """What is compared on a game."""
+class AgentVariant:
+    """What a report compares: a task with particular settings. Its trials differ only in game and seed."""
 
     task: str
     settings: tuple[tuple[str, Any], ...] = ()
-    """By name, those that tell agents apart and that the task reads."""
+    """Names and values of the settings in which agents differ and that the task reads."""
 
     @property
     def label(self) -> str:
         text = ", ".join(f"{name} {setting_text(value)}" for name, value in self.settings)
         return f"{self.task} ({text})" if text else self.task
 
-    def matches(self, other: Agent) -> bool:
-        """Whether the settings that both read are equal."""
+    def matches(self, other: AgentVariant) -> bool:
+        """Whether the settings that both agents have are equal."""
         theirs = dict(other.settings)
         return all(theirs.get(name, value) == value for name, value in self.settings)
 
 
-def in_order(agents: Iterable[Agent]) -> list[Agent]:
-    """Built-in tasks as the command line lists them, then others by name; agents of one task by their settings."""
+def sort_agents(agents: Iterable[AgentVariant]) -> list[AgentVariant]:
+    """The distinct agents: built-in tasks in the order of the command line, then others by name; within a task by settings."""
     built_in = get_args(TaskName)
 
-    def key(agent: Agent) -> tuple[Any, ...]:
+    def key(agent: AgentVariant) -> tuple[Any, ...]:
         place = built_in.index(agent.task) if agent.task in built_in else len(built_in)
         return place, agent.task, agent.settings
 
@@ -50,21 +51,21 @@ def in_order(agents: Iterable[Agent]) -> list[Agent]:
 
 
 def with_labels(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The trials with the agent and the game that each belongs to."""
-    told = _differing(trials, lambda trial: (trial.game, trial.protocol))
+    """The trials with their `agent` and `game_label` filled in."""
+    varied = _differing(trials, lambda trial: (trial.game, trial.protocol))
     protocols = {game: {trial.protocol for trial in trials if trial.game == game} for game in {t.game for t in trials}}
     return [
         replace(
             trial,
-            agent=Agent(trial.task, tuple((name, trial.settings[name]) for name in told if name in trial.settings)),
+            agent=AgentVariant(trial.task, tuple((name, trial.settings[name]) for name in varied if name in trial.settings)),
             game_label=f"{trial.game} ({trial.protocol})" if len(protocols[trial.game]) > 1 else trial.game,
         )
         for trial in trials
     ]
 
 
-def unequal_settings(trials: Sequence[TrialRecord]) -> Iterator[str]:
-    """What must be said of labelled trials: tasks without one value of a setting in common, scores not measured alike."""
+def unequal_settings_problems(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """Warnings about labelled trials: tasks that share no value of a setting, scores of different numbers of games."""
     for game in sorted({trial.game_label for trial in trials}):
         of_game = [trial for trial in trials if trial.game_label == game]
         for name in dict.fromkeys(name for trial in of_game for name, _ in trial.agent.settings):
@@ -74,25 +75,25 @@ def unequal_settings(trials: Sequence[TrialRecord]) -> Iterator[str]:
                     values.setdefault(trial.task, set()).add(trial.settings[name])
             if any(not ours & theirs for ours, theirs in combinations(values.values(), 2)):
                 shown = ", ".join(f"{task} {' and '.join(map(setting_text, sorted(found)))}" for task, found in values.items())
-                yield f"{game}: trials differ in {_flag(name)} ({shown}); take no comparison at its word"
+                yield f"{game}: trials differ in {_flag(name)} ({shown}); comparisons of these tasks are confounded"
         episodes = sorted({trial.eval_episodes for trial in of_game})
         if len(episodes) > 1:
             shown = ", ".join(map(str, episodes))
-            yield f"{game}: trials differ in --eval-episodes ({shown}); their scores are not measured alike"
+            yield f"{game}: trials differ in --eval-episodes ({shown}); their scores are not comparable"
 
 
-def code_versions(trials: Sequence[TrialRecord]) -> Iterator[str]:
-    """What must be said where trials were made by more than one version of the code or of a library that learning rests on."""
+def code_version_problems(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """Warnings about trials of different versions of the code, of torch or of ale-py."""
     commits = Counter(" then ".join(sorted(trial.commits)) for trial in trials if trial.commits)
     if len(frozenset().union(*(trial.commits for trial in trials))) > 1:
         shown = ", ".join(f"{count} by {_short(commit)}" for commit, count in commits.most_common())
-        yield f"several versions of the code made the trials ({shown}); what changed between them may show in the scores"
+        yield f"the trials are from several versions of the code ({shown}); changes between them may affect the scores"
     versions = [found for trial in trials if isinstance(found := trial.origin.get("versions"), dict)]
     for name in ("torch", "ale-py"):
         counts = Counter(str(found.get(name))[:100] for found in versions)
         if len(counts) > 1:
             shown = ", ".join(f"{count} with {version}" for version, count in counts.most_common())
-            yield f"several versions of {name} made the trials ({shown})"
+            yield f"the trials are from several versions of {name} ({shown})"
 
 
 def _short(commits: str) -> str:
@@ -100,16 +101,16 @@ def _short(commits: str) -> str:
 
 
 def settings_by_game(trials: Sequence[TrialRecord]) -> Iterator[str]:
-    """Settings of labelled trials that differ from game to game and tell no agents apart."""
-    told = {name for trial in trials for name, _ in trial.agent.settings}
+    """Settings of labelled trials that vary between games but not between agents."""
+    varied = {name for trial in trials for name, _ in trial.agent.settings}
     for name in _differing(trials, lambda trial: ()):
-        if name not in told:
+        if name not in varied:
             found = {trial.game_label: setting_text(trial.settings[name]) for trial in trials if name in trial.settings}
             yield f"{name}: {', '.join(f'{value} on {game}' for game, value in sorted(found.items()))}"
 
 
 def _differing(trials: Sequence[TrialRecord], group: Any) -> list[str]:
-    """Names of the settings in which trials of one group differ, in the order of the config."""
+    """Names of the settings in which trials of the same group differ, in the order of the config."""
     values: dict[tuple[str, Any], set[Any]] = {}
     for trial in trials:
         for name, value in trial.settings.items():

@@ -1,4 +1,4 @@
-"""All numbers of a report, computed once from the trials; the page and the pictures only show them."""
+"""All statistics of a report, computed once from the trials; the page, the figures and report.json show them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from envs.atari import published_scores
-from studies.report.agents import Agent, in_order
+from studies.report.agents import AgentVariant, sort_agents
 from studies.report.calibration import Calibration
-from studies.report.comparisons import Pair, calibrate, judge_pairs, mixed_protocols
+from studies.report.comparisons import AgentPair, calibrate, compare_agents, mixed_protocols
 from studies.report.estimates import (
     Estimate,
     Scores,
@@ -21,15 +21,17 @@ from studies.report.estimates import (
     performance_profile,
     pooled_interquartile_mean,
 )
-from studies.report.records import Collection, TrialRecord
+from studies.report.records import TrialRecord, TrialRecords
 from studies.statistics import Array
 
 PROFILE_POINTS = 81
+JSON_KEYS = {"p_value": "chance", "holm_p_value": "corrected", "false_positive_rate": "claims"}
+"""Keys of report.json that differ from the names of the fields."""
 
 
 @dataclass(frozen=True)
 class GameAgent:
-    """One agent on one game."""
+    """Scores and cost of one agent on one game."""
 
     game: str
     agent: str
@@ -37,7 +39,7 @@ class GameAgent:
     finished: int
     score: Estimate | None
     area: Estimate | None
-    """Mean height of the learning curve."""
+    """Area under the learning curve, divided by its width."""
     minutes: float | None
     """Mean wall time of a trial."""
     frames_per_second: float | None
@@ -51,34 +53,34 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Games and agents go by their labels."""
+class Analysis:
+    """The statistics of a report; games and agents are named by their labels."""
 
     task: str
-    """The chosen task, or the one chosen agent."""
-    agents: list[Agent]
+    """The task that the report is about, or the label of one of its agents."""
+    agents: list[AgentVariant]
     games: list[str]
     cells: list[GameAgent]
-    pairs: list[Pair]
+    pairs: list[AgentPair]
     calibration: Calibration | None
     human_games: list[str]
-    """Games with a published human score and finished trials of every agent: the others would make the agents unlike."""
+    """Games with a published human score and finished trials of every agent: all agents are aggregated over the same games."""
     human_note: str
-    """Which games these are, or why there is no number over them."""
+    """Names these games, or gives the reason why scores are not aggregated."""
     human_iqm: dict[str, Estimate]
     thresholds: Array
     profiles: dict[str, Profile]
 
 
-def compute(collection: Collection, chosen: str | None) -> Numbers:
-    """The numbers of a report on the chosen task or agent; raises ConfigError if there is none of that name."""
-    trials = collection.trials
-    agents = in_order(trial.agent for trial in trials)
+def analyse(records: TrialRecords, chosen: str | None) -> Analysis:
+    """The statistics of a report on the chosen task or agent; raises ConfigError if there is none of that name."""
+    trials = records.trials
+    agents = sort_agents(trial.agent for trial in trials)
     games = sorted({trial.game_label for trial in trials})
     chosen = chosen or _default_task([agent.task for agent in agents])
 
-    def values(game: str, agent: Agent, of: Callable[[TrialRecord], float | None] = lambda t: t.score) -> Array:
-        return np.array(list(collection.sample(game, agent, of).values()), dtype=float)
+    def values(game: str, agent: AgentVariant, of: Callable[[TrialRecord], float | None] = lambda t: t.score) -> Array:
+        return np.array(list(records.sample(game, agent, of).values()), dtype=float)
 
     present = {(trial.game_label, trial.agent) for trial in trials}
     cells = [
@@ -87,10 +89,10 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
             agent.label,
             agent.task,
             len(values(game, agent)),
-            _mean(values(game, agent)),
-            _mean(values(game, agent, lambda t: t.area)),
-            _plain_mean(values(game, agent, lambda t: t.wall_seconds), 1 / 60),
-            _plain_mean(values(game, agent, lambda t: t.frames_per_second)),
+            _mean_or_none(values(game, agent)),
+            _mean_or_none(values(game, agent, lambda t: t.area)),
+            _scaled_mean(values(game, agent, lambda t: t.wall_seconds), 1 / 60),
+            _scaled_mean(values(game, agent, lambda t: t.frames_per_second)),
         )
         for game in games
         for agent in agents
@@ -98,7 +100,7 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
     ]
     known = {trial.game_label for trial in trials if trial.game in published_scores()}
     human_games = [game for game in games if game in known and all(len(values(game, agent)) for agent in agents)]
-    mixed = mixed_protocols(collection, human_games)
+    mixed = mixed_protocols(records, human_games)
     note = _human_note(human_games, games, mixed)
     human: dict[str, Scores] = (
         {agent.label: [values(game, agent, lambda t: t.human_normalised) for game in human_games] for agent in agents}
@@ -107,13 +109,13 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
     )
     top = max((float(game.max()) for scores in human.values() for game in scores), default=1.0)
     thresholds = np.linspace(0, max(0.1, top), PROFILE_POINTS)
-    return Numbers(
+    return Analysis(
         task=chosen,
         agents=agents,
         games=games,
         cells=cells,
-        pairs=judge_pairs(collection, chosen),
-        calibration=calibrate(collection),
+        pairs=compare_agents(records, chosen),
+        calibration=calibrate(records),
         human_games=human_games if human else [],
         human_note=note,
         human_iqm={name: estimate(pooled_interquartile_mean, scores) for name, scores in human.items()},
@@ -122,31 +124,31 @@ def compute(collection: Collection, chosen: str | None) -> Numbers:
     )
 
 
-def as_json(numbers: Numbers, collection: Collection) -> dict[str, Any]:
-    """The same as plain values, rounded to what they mean, without the curves."""
+def as_json(analysis: Analysis, records: TrialRecords) -> dict[str, Any]:
+    """The content of report.json: the statistics and the trials, rounded, without the curves."""
     return rounded(
         {
-            "task": numbers.task,
-            "agents": [{"label": a.label, "task": a.task, "settings": dict(a.settings)} for a in numbers.agents],
-            "games": numbers.games,
-            "scores": [asdict(cell) for cell in numbers.cells],
-            "comparisons": [asdict(pair) for pair in numbers.pairs],
-            "calibration": asdict(numbers.calibration) if numbers.calibration else None,
+            "task": analysis.task,
+            "agents": [{"label": a.label, "task": a.task, "settings": dict(a.settings)} for a in analysis.agents],
+            "games": analysis.games,
+            "scores": [asdict(cell) for cell in analysis.cells],
+            "comparisons": [_with_json_keys(asdict(pair)) for pair in analysis.pairs],
+            "calibration": _with_json_keys(asdict(analysis.calibration)) if analysis.calibration else None,
             "human_normalised": {
-                "games": numbers.human_games,
-                "note": numbers.human_note,
-                "interquartile_mean": {name: asdict(value) for name, value in numbers.human_iqm.items()},
-                "thresholds": numbers.thresholds.tolist() if numbers.profiles else [],
+                "games": analysis.human_games,
+                "note": analysis.human_note,
+                "interquartile_mean": {name: asdict(value) for name, value in analysis.human_iqm.items()},
+                "thresholds": analysis.thresholds.tolist() if analysis.profiles else [],
                 "profiles": {
                     name: {key: None if v is None else v.tolist() for key, v in vars(profile).items()}
-                    for name, profile in numbers.profiles.items()
+                    for name, profile in analysis.profiles.items()
                 },
             },
-            "trials": [trial_row(trial) for trial in collection.trials],
-            "not_begun": collection.missing,
-            "failed": collection.failed,
-            "problems": collection.problems,
-            "commands": collection.commands,
+            "trials": [trial_row(trial) for trial in records.trials],
+            "not_begun": records.missing,
+            "failed": records.failed,
+            "problems": records.problems,
+            "commands": records.commands,
         }
     )
 
@@ -171,8 +173,15 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     }
 
 
+def _with_json_keys(value: Any) -> Any:
+    """A nested dictionary with the keys that report.json has always had."""
+    if isinstance(value, dict):
+        return {JSON_KEYS.get(key, key): _with_json_keys(item) for key, item in value.items()}
+    return value
+
+
 def rounded(value: Any) -> Any:
-    """Numbers to eight digits, so that the last bits of a different processor do not show."""
+    """Floats rounded to eight digits, because the last bits depend on the processor."""
     if isinstance(value, float):
         return float(f"{value:.8g}")
     if isinstance(value, dict):
@@ -190,19 +199,19 @@ def _default_task(tasks: list[str]) -> str:
 
 def _human_note(human_games: list[str], games: list[str], mixed: str) -> str:
     if mixed:
-        return f"No number over games: {mixed}. Make a report of the trials of each protocol."
+        return f"Not aggregated over games: {mixed}. Make one report for each protocol."
     if not human_games:
         return "No game has both a published human score and finished trials of every agent."
     left_out = ", ".join(game for game in games if game not in human_games)
     note = f"Over {', '.join(human_games)}."
     return note + (
-        f" Left out, for want of a human score or of finished trials of every agent: {left_out}." if left_out else ""
+        f" Left out, without a human score or without finished trials of every agent: {left_out}." if left_out else ""
     )
 
 
-def _mean(values: Array) -> Estimate | None:
+def _mean_or_none(values: Array) -> Estimate | None:
     return mean_estimate(values) if len(values) else None
 
 
-def _plain_mean(values: Array, scale: float = 1.0) -> float | None:
+def _scaled_mean(values: Array, scale: float = 1.0) -> float | None:
     return fmean(values) * scale if len(values) else None

@@ -1,4 +1,4 @@
-"""The pictures of a report, as PNG bytes that depend on nothing but the numbers."""
+"""The figures of a report as PNG bytes; the same statistics give the same bytes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from studies.report.agents import Agent
-from studies.report.analysis import Numbers
-from studies.report.comparisons import Pair
+from studies.report.agents import AgentVariant
+from studies.report.analysis import Analysis
+from studies.report.comparisons import AgentPair
 from studies.report.estimates import Estimate
-from studies.report.records import Collection, TrialRecord, curve_frames
+from studies.report.records import TrialRecord, TrialRecords, curve_frames
 from studies.statistics import bootstrap_interval, mean
 
 COLOURS = {
@@ -30,18 +30,18 @@ COLOURS = {
     "random_gvf": "#009e73",
     "random_reverse_gvf": "#cc79a7",
 }
-"""Told apart by colour-blind eyes too (Okabe and Ito)."""
+"""The colour-blind safe palette of Okabe and Ito."""
 MORE_COLOURS = ("#f0e442", "#882255", "#44aa99", "#332288", "#ddcc77", "#117733", "#aa4499", "#88ccee", "#999933", "#cc6677")
-"""For agents beside the first of a built-in task (Tol's muted scheme)."""
+"""For further agents (Tol's muted scheme)."""
 MAX_RATIO = 2.0
-"""Bars of the paper's ratio end here; the number beside them is whole."""
+"""Bars of the paper's ratio are clipped here; the number beside them is not."""
 MIN_RATIO = 0.1
-"""The axis reaches as far, lest tiny differences look large."""
+"""The axis spans at least this, so that tiny differences do not look large."""
 MAX_PANELS = 40
-"""Comparisons in one picture: beyond it nobody looks at them, and pictures have a largest size."""
+"""Comparisons in one figure; it bounds the size of the image."""
 DPI = 110
 STYLE: Any = {
-    "text.parse_math": False,  # A game's name is no formula.
+    "text.parse_math": False,  # Names of games may contain dollar signs.
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -50,8 +50,8 @@ STYLE: Any = {
 }
 
 
-def colours(agents: Sequence[Agent]) -> dict[str, str]:
-    """A colour for each agent, by label: the task's own for its first agent, others from a cycle without those in use."""
+def colours(agents: Sequence[AgentVariant]) -> dict[str, str]:
+    """Colour by agent label: the first agent of a built-in task has the task's colour, the others cycle through the rest."""
     first = {agent.task: agent.label for agent in reversed(agents) if agent.task in COLOURS}
     chosen = {label: COLOURS[task] for task, label in first.items()}
     unused = [colour for colour in COLOURS.values() if colour not in chosen.values()]
@@ -59,46 +59,46 @@ def colours(agents: Sequence[Agent]) -> dict[str, str]:
     return {agent.label: chosen.get(agent.label) or next(others) for agent in agents}
 
 
-def draw_all(numbers: Numbers, collection: Collection) -> dict[str, bytes]:
-    """PNG by name; those for which there are no numbers are left out."""
+def draw_all(analysis: Analysis, records: TrialRecords) -> dict[str, bytes]:
+    """PNG bytes by figure name; figures without data are left out."""
     drawers: dict[str, Callable[[], Figure | None]] = {
-        "curves": lambda: draw_curves(numbers, collection),
-        "improvement": lambda: draw_improvement(numbers),
-        "probability": lambda: draw_probability(numbers),
-        "human_normalised": lambda: draw_human_normalised(numbers),
-        "profiles": lambda: draw_profiles(numbers),
+        "curves": lambda: draw_curves(analysis, records),
+        "improvement": lambda: draw_improvement(analysis),
+        "probability": lambda: draw_probability(analysis),
+        "human_normalised": lambda: draw_human_normalised(analysis),
+        "profiles": lambda: draw_profiles(analysis),
     }
-    pictures = {}
+    figures = {}
     with matplotlib.rc_context(STYLE):
         for name, draw in drawers.items():
             figure = draw()
             if figure is not None:
                 file = io.BytesIO()
                 figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
-                pictures[name] = file.getvalue()
-    return pictures
+                figures[name] = file.getvalue()
+    return figures
 
 
-def draw_curves(numbers: Numbers, collection: Collection) -> Figure | None:
-    """A panel for each game; finished trials as mean and band, the others as thin lines of their own."""
-    if not any(len(trial.curve[0]) for trial in collection.trials):
+def draw_curves(analysis: Analysis, records: TrialRecords) -> Figure | None:
+    """A panel per game: mean and bootstrap band over finished trials, thin dotted lines for unfinished ones."""
+    if not any(len(trial.curve[0]) for trial in records.trials):
         return None
-    columns = min(3, len(numbers.games))
-    rows = -(-len(numbers.games) // columns)
-    legend_height = 0.5 + 0.18 * (len(numbers.agents) // 4)
+    columns = min(3, len(analysis.games))
+    rows = -(-len(analysis.games) // columns)
+    legend_height = 0.5 + 0.18 * (len(analysis.agents) // 4)
     figure = Figure(figsize=(max(7, 3.1 * columns), 2.6 * rows + legend_height), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    palette = colours(numbers.agents)
-    for game, axes in zip(numbers.games, panels, strict=False):
-        for agent in numbers.agents:
-            trials = [t for t in collection.trials if t.game_label == game and t.agent == agent and len(t.curve[0])]
+    palette = colours(analysis.agents)
+    for game, axes in zip(analysis.games, panels, strict=False):
+        for agent in analysis.agents:
+            trials = [t for t in records.trials if t.game_label == game and t.agent == agent and len(t.curve[0])]
             _draw_agent(axes, trials, agent.label, palette[agent.label])
         axes.set(title=game, xlabel="environment frames", ylabel="return")
         axes.set_xlim(left=0)
-    for axes in panels[len(numbers.games) :]:
+    for axes in panels[len(analysis.games) :]:
         axes.axis("off")
     handles, labels = _legend(figure)
-    if any(not trial.finished for trial in collection.trials):
+    if any(not trial.finished for trial in records.trials):
         handles, labels = (
             [*handles, Line2D([], [], color="#777777", linewidth=0.8, linestyle=":")],
             [*labels, "unfinished trial"],
@@ -129,14 +129,14 @@ def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
     return list(found.values()), list(found)
 
 
-def draw_improvement(numbers: Numbers) -> Figure | None:
-    """The paper's figure 4: a panel for each comparison, a bar for each game."""
-    shown = [pair for pair in numbers.pairs if pair.improvements]
+def draw_improvement(analysis: Analysis) -> Figure | None:
+    """The paper's figure 4: a panel per comparison, a bar per game."""
+    shown = [pair for pair in analysis.pairs if pair.improvements]
     pairs = shown[:MAX_PANELS]
     if not pairs:
         return None
-    games, limit = numbers.games, _ratio_limit(pairs)
-    palette = colours(numbers.agents)
+    games, limit = analysis.games, _ratio_limit(pairs)
+    palette = colours(analysis.agents)
     columns = min(2, len(pairs))
     rows = -(-len(pairs) // columns)
     figure = Figure(figsize=(max(7, 4.4 * columns), (0.3 * len(games) + 0.9) * rows + 0.3), layout="constrained")
@@ -155,34 +155,34 @@ def draw_improvement(numbers: Numbers) -> Figure | None:
             mark = "" if value.low is not None else " ?"
             axes.text(limit * 1.08, row, f"{value.value:+.0%}{mark}", va="center", fontsize=7)
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_title(_title(numbers, pair), fontsize=9)
+        axes.set_title(_title(analysis, pair), fontsize=9)
         axes.set(xlim=(-limit * 1.05, limit * 1.6), ylim=(len(games) - 0.4, -0.6))
         axes.set_yticks(range(len(games)), games)
         axes.set_xticks([tick for tick in MaxNLocator(4, symmetric=True).tick_values(-limit, limit) if abs(tick) <= limit])
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     left_out = f" (the first {len(pairs)} of {len(shown)} comparisons)" if len(pairs) < len(shown) else ""
-    figure.suptitle(f"{numbers.task}: improvement (A1 - A2)/|A2| of the final score{left_out}")
+    figure.suptitle(f"{analysis.task}: improvement (A1 - A2)/|A2| of the final score{left_out}")
     return figure
 
 
-def _ratio_limit(pairs: Sequence[Pair]) -> float:
-    """The largest ratio that the axis shows: that of the widest bar or interval, within MIN_RATIO and MAX_RATIO."""
+def _ratio_limit(pairs: Sequence[AgentPair]) -> float:
+    """The limit of the axis: the largest absolute value of a bar or interval, clipped to [MIN_RATIO, MAX_RATIO]."""
     estimates = [found.estimate for pair in pairs for found in pair.improvements.values() if found.estimate]
     ends = [abs(end) for e in estimates for end in (e.value, e.low, e.high) if end is not None]
     return float(np.clip(max(ends, default=0.0), MIN_RATIO, MAX_RATIO))
 
 
-def _title(numbers: Numbers, pair: Pair) -> str:
-    several = len({pair.agent for pair in numbers.pairs}) > 1
+def _title(analysis: Analysis, pair: AgentPair) -> str:
+    several = len({pair.agent for pair in analysis.pairs}) > 1
     return f"{pair.agent}\nover {pair.other}" if several else f"over {pair.other}"
 
 
-def draw_probability(numbers: Numbers) -> Figure | None:
-    palette = colours(numbers.agents)
-    several = len({pair.agent for pair in numbers.pairs}) > 1
+def draw_probability(analysis: Analysis) -> Figure | None:
+    palette = colours(analysis.agents)
+    several = len({pair.agent for pair in analysis.pairs}) > 1
     rows = [
         (f"{pair.agent}\nover {pair.other}" if several else pair.other, pair.final_score.overall.estimate, palette[pair.other])
-        for pair in numbers.pairs
+        for pair in analysis.pairs
         if pair.final_score.overall.estimate
     ][:MAX_PANELS]
     if not rows:
@@ -191,41 +191,41 @@ def draw_probability(numbers: Numbers) -> Figure | None:
     axes = figure.subplots()
     _draw_points(axes, rows)
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
-    figure.suptitle(f"how often a run of {numbers.task} beats a run of the other agent", fontsize=10)
-    axes.set(xlim=(-0.02, 1.02), xlabel="probability of improvement (final score, mean over games)")
+    figure.suptitle(f"probability that a run of {analysis.task} beats a run of the other agent", fontsize=10)
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability of improvement (final score, averaged over games)")
     return figure
 
 
-def draw_human_normalised(numbers: Numbers) -> Figure | None:
-    if not numbers.human_iqm:
+def draw_human_normalised(analysis: Analysis) -> Figure | None:
+    if not analysis.human_iqm:
         return None
-    palette = colours(numbers.agents)
-    rows = [(agent, value, palette[agent]) for agent, value in numbers.human_iqm.items()]
+    palette = colours(analysis.agents)
+    rows = [(agent, value, palette[agent]) for agent, value in analysis.human_iqm.items()]
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1.3), layout="constrained")
     axes = figure.subplots()
     _draw_points(axes, rows)
-    count = len(numbers.human_games)
+    count = len(analysis.human_games)
     axes.set(title=f"human-normalised score, {count} game{'s' if count > 1 else ''}", xlabel="interquartile mean")
     return figure
 
 
-def draw_profiles(numbers: Numbers) -> Figure | None:
-    if not numbers.profiles:
+def draw_profiles(analysis: Analysis) -> Figure | None:
+    if not analysis.profiles:
         return None
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
-    palette = colours(numbers.agents)
-    for agent, profile in numbers.profiles.items():
-        axes.plot(numbers.thresholds, profile.value, color=palette[agent], label=agent)
+    palette = colours(analysis.agents)
+    for agent, profile in analysis.profiles.items():
+        axes.plot(analysis.thresholds, profile.value, color=palette[agent], label=agent)
         if profile.low is not None and profile.high is not None:
-            axes.fill_between(numbers.thresholds, profile.low, profile.high, color=palette[agent], alpha=0.15, linewidth=0)
+            axes.fill_between(analysis.thresholds, profile.low, profile.high, color=palette[agent], alpha=0.15, linewidth=0)
     axes.set(xlabel="human-normalised score s", ylabel="share of runs above s", ylim=(-0.02, 1.02))
     axes.legend(frameon=False)
     return figure
 
 
 def _draw_points(axes: Axes, rows: list[tuple[str, Estimate, str]]) -> None:
-    """A label, a number and a colour for each row."""
+    """Point estimates with intervals; a label, an estimate and a colour for each row."""
     for row, (_, value, colour) in enumerate(rows):
         axes.plot(value.value, row, "o", color=colour)
         _draw_interval(axes, row, value, None, colour)

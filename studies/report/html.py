@@ -1,4 +1,4 @@
-"""Pieces of HTML that a report is made of. Whatever comes from a file is escaped."""
+"""HTML of tables, lists and intervals. All text is escaped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from studies.report.estimates import Estimate
-from studies.report.verdicts import figure
+from studies.report.verdicts import format_number
 
 STYLE = """
 :root { --ink: #1d2329; --soft: #5b6670; --line: #d9dee3; --wash: #f5f7f9; --good: #0a7d55; --bad: #b3261e; }
@@ -47,32 +47,32 @@ pre { background: var(--wash); padding: 0.7rem 0.9rem; border-radius: 6px; overf
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is HTML already and is not escaped again."""
 
 
 def table(heads: list[str], rows: Iterable[list[str]], numeric: tuple[int, ...] = ()) -> str:
-    """Cells are escaped, except for those that are HTML already. What repeats down the first column is said once."""
+    """A table whose cells are escaped unless they are Html; repeated values of the first column are shown once."""
     body, group = [], None
     for row in rows:
-        body.append(_line("td", [Html("") if row[0] == group else row[0], *row[1:]], numeric))
+        body.append(_row_html("td", [Html("") if row[0] == group else row[0], *row[1:]], numeric))
         group = row[0]
-    return _framed("", _line("th", heads, numeric), body)
+    return _table_html("", _row_html("th", heads, numeric), body)
 
 
 def grouped_table(heads: list[str], groups: dict[str, list[list[str]]], numeric: tuple[int, ...] = ()) -> str:
-    """Rows under headings that are as wide as the table."""
+    """A table with a heading row above each group of rows."""
     body = []
     for name, rows in groups.items():
         body.append(f'<tr class="group"><th colspan="{len(heads)}">{escape(name)}</th></tr>')
-        body += [_line("td", row, numeric) for row in rows]
-    return _framed(' class="wide"', _line("th", heads, numeric), body)
+        body += [_row_html("td", row, numeric) for row in rows]
+    return _table_html(' class="wide"', _row_html("th", heads, numeric), body)
 
 
-def _framed(attributes: str, head: str, body: list[str]) -> str:
+def _table_html(attributes: str, head: str, body: list[str]) -> str:
     return f'<div class="scroll"><table{attributes}><thead>{head}</thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
-def _line(tag: str, cells: list[str], numeric: tuple[int, ...]) -> str:
+def _row_html(tag: str, cells: list[str], numeric: tuple[int, ...]) -> str:
     kinds = [' class="number"' if column in numeric else "" for column in range(len(cells))]
     texts = [content if isinstance(content, Html) else escape(content) for content in cells]
     return "<tr>" + "".join(f"<{tag}{kind}>{text}</{tag}>" for kind, text in zip(kinds, texts, strict=True)) + "</tr>"
@@ -85,19 +85,15 @@ def bullets(lines: Iterable[str]) -> str:
 def interval(value: Estimate | None) -> str:
     if value is None:
         return "-"
-    interval = "" if value.low is None or value.high is None else f" [{figure(value.low)}, {figure(value.high)}]"
-    return figure(value.value) + interval
+    interval = "" if value.low is None or value.high is None else f" [{format_number(value.low)}, {format_number(value.high)}]"
+    return format_number(value.value) + interval
 
 
 def stacked_interval(value: Estimate | None) -> Html:
-    """The interval below the number."""
+    """The point estimate with the interval on a second line."""
     number, bracket, rest = interval(value).partition(" [")
     return Html(f'{number}<br><span class="soft">[{rest}</span>' if bracket else number)
 
 
-def plain(value: float | None, form: str) -> str:
+def format_optional(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def probability(chance: float | None) -> str:
-    return "-" if chance is None else f"{chance:.2g}"

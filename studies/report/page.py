@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file with everything in it. Whatever comes from a file is escaped."""
+"""The HTML page of a report: one file without external references. All text is escaped."""
 
 from __future__ import annotations
 
@@ -8,199 +8,202 @@ from collections import Counter
 from html import escape
 
 from studies.report.agents import settings_by_game
-from studies.report.analysis import Numbers
-from studies.report.calibration import LEAST_TRIALS, SPLITS, Calibration
-from studies.report.comparisons import MEASURES, Judged
-from studies.report.estimates import SHUFFLES, SIGNIFICANCE
+from studies.report.analysis import Analysis
+from studies.report.calibration import MIN_TRIALS, SPLITS, Calibration
+from studies.report.comparisons import MEASURES, MeasureVerdicts
+from studies.report.estimates import PERMUTATIONS, SIGNIFICANCE
 from studies.report.html import (
     STYLE,
     Html,
     bullets,
+    format_optional,
     grouped_table,
     interval,
-    plain,
-    probability,
     stacked_interval,
     table,
 )
-from studies.report.records import Collection
-from studies.report.verdicts import Verdict, percent
-from studies.statistics import LEVEL, RESAMPLES
+from studies.report.records import TrialRecords
+from studies.report.verdicts import Verdict, format_percent
+from studies.statistics import CONFIDENCE, RESAMPLES
 from training.progress import counted
 
 MAX_PROBLEMS = 10
-"""Shown before the numbers; all are at the end."""
+"""Shown at the top of the page; all are listed at its end."""
 CAPTIONS = {
-    "curves": "Mean return of the last 100 games over environment frames. Bands: 95% bootstrap intervals over seeds.",
-    "improvement": "The paper's figure 4. Black: 95% bootstrap intervals over the seeds of both agents. A question mark stands"
-    " where there is no interval (one seed, or a baseline that may be 0, where a ratio means little).",
-    "probability": "Ties count half; one half (dashed) is no difference. 95% stratified bootstrap intervals.",
-    "human_normalised": "0 is random play, 1 a human tester. Interquartile mean over all seeds and games, with 95% stratified"
-    " bootstrap intervals.",
-    "profiles": "Higher is better. 95% stratified bootstrap intervals, point by point.",
+    "curves": "Learning curves: mean return of the last 100 games. Bands: 95% bootstrap confidence intervals over seeds.",
+    "improvement": "Relative improvement, as in the paper's figure 4. Black: 95% bootstrap confidence intervals over the seeds"
+    " of both agents. Question mark: no interval (one seed, or the baseline's interval contains 0).",
+    "probability": "Probability of improvement. Ties count half; 0.5 (dashed) is no difference. 95% stratified bootstrap"
+    " confidence intervals.",
+    "human_normalised": "Interquartile mean over all seeds and games (0: random play, 1: human), with 95% stratified bootstrap"
+    " confidence intervals.",
+    "profiles": "Performance profiles; higher is better. 95% stratified bootstrap confidence bands, pointwise.",
 }
 
 
-def page(numbers: Numbers, collection: Collection, pictures: dict[str, bytes]) -> str:
+NO_PAIR = "No game has finished trials of two compared agents."
+
+
+def page(analysis: Analysis, records: TrialRecords, figures: dict[str, bytes]) -> str:
     sections = [
-        _summary(numbers, collection),
-        _verdicts(numbers),
-        "<h2>Learning curves</h2>" + _picture("curves", pictures, "No trial has finished a game yet."),
-        _scores(numbers),
-        "<h2>Improvement, as in the paper</h2>"
-        + _picture("improvement", pictures, "There are no two agents with finished trials on one game."),
-        "<h2>Probability of improvement</h2>"
-        + _picture("probability", pictures, "There are no two agents with finished trials on one game."),
-        _human_normalised(numbers, pictures),
-        _cost(numbers),
-        _origin(numbers, collection),
+        _summary(analysis, records),
+        _verdicts(analysis),
+        "<h2>Learning curves</h2>" + _figure("curves", figures, "No game has ended yet."),
+        _scores(analysis),
+        "<h2>Relative improvement</h2>" + _figure("improvement", figures, NO_PAIR),
+        "<h2>Probability of improvement</h2>" + _figure("probability", figures, NO_PAIR),
+        _human_normalised(analysis, figures),
+        _cost(analysis),
+        _origin(analysis, records),
     ]
-    title = escape(f"Does {numbers.task} help?")
+    title = escape(f"Does {analysis.task} help?")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
     body = "\n".join(sections)
     return f'<!doctype html>\n<html lang="en">\n<head>{head}\n<style>{STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
-def summary_lines(numbers: Numbers) -> list[str]:
-    """One sentence for each comparison and measure."""
-    if not numbers.pairs:
-        if len(numbers.agents) > 1:
-            return [f"Nothing to compare: no game has trials of {numbers.task} and of another agent."]
-        return [f"There is only one task, {numbers.task}: nothing to compare."]
-    several = len({pair.agent for pair in numbers.pairs}) > 1
+def summary_lines(analysis: Analysis) -> list[str]:
+    """One sentence per pair of agents and measure."""
+    if not analysis.pairs:
+        if len(analysis.agents) > 1:
+            return [f"Nothing to compare: no game has trials of {analysis.task} and of another agent."]
+        return [f"There is only one task, {analysis.task}: nothing to compare."]
+    several = len({pair.agent for pair in analysis.pairs}) > 1
     lines = []
-    for pair in numbers.pairs:
+    for pair in analysis.pairs:
         against = f"{pair.agent} against {pair.other}" if several else f"Against {pair.other}"
-        lines += [f"{against}, {name}: {_count(pair.judged(measure))}." for measure, name in MEASURES.items()]
+        lines += [f"{against}, {name}: {_count(pair.verdicts_by(measure))}." for measure, name in MEASURES.items()]
     return lines
 
 
-def _count(judged: Judged) -> str:
-    verdicts = list(judged.games.values())
+def _count(found: MeasureVerdicts) -> str:
+    verdicts = list(found.games.values())
     if len(verdicts) == 1:
         return verdicts[0].words + (f" ({verdicts[0].power})" if verdicts[0].power else "")
     kinds = Counter(verdict.kind for verdict in verdicts)
-    words = {"better": "better", "worse": "worse", "open": "no difference shown", "too few": "too few seeds to tell"}
+    words = {"better": "better", "worse": "worse", "open": "no significant difference", "too few": "too few seeds to tell"}
     games = ", ".join(f"{words[kind]} on {kinds[kind]}" for kind in words if kinds[kind])
-    return f"{games} of {len(verdicts)} games, over all games {judged.overall.words}"
+    return f"{games} of {len(verdicts)} games; over all games: {found.overall.words}"
 
 
-def _summary(numbers: Numbers, collection: Collection) -> str:
-    finished = sum(trial.finished for trial in collection.trials)
-    total = collection.planned
-    state = f"{finished} of {total} trials are finished"
-    notes = [f"{state}." if finished == total else f"{state}: this page is of an unfinished grid and will change."]
-    if collection.failed:
-        notes.append(f"{counted(len(collection.failed), 'trial')} failed: see the end of the page.")
-    lines = "".join(f"<li>{escape(line)}</li>" for line in summary_lines(numbers))
-    games = ", ".join(numbers.games)
+def _summary(analysis: Analysis, records: TrialRecords) -> str:
+    finished = sum(trial.finished for trial in records.trials)
+    total = records.planned
+    status = f"{finished} of {total} trials are finished"
+    notes = [f"{status}." if finished == total else f"{status}: the sweep is not complete, and these results will change."]
+    if records.failed:
+        notes.append(f"{counted(len(records.failed), 'trial')} failed: see the end of the page.")
+    lines = "".join(f"<li>{escape(line)}</li>" for line in summary_lines(analysis))
+    games = ", ".join(analysis.games)
     return (
-        f"<h1>Does {escape(numbers.task)} help?</h1>"
-        f'<p class="lead">{counted(len(numbers.games), "game")} ({escape(games)}),'
-        f" {counted(len(numbers.agents), 'agent')}. {escape(' '.join(notes))}</p>"
-        + _problems(collection.problems)
+        f"<h1>Does {escape(analysis.task)} help?</h1>"
+        f'<p class="lead">{counted(len(analysis.games), "game")} ({escape(games)}),'
+        f" {counted(len(analysis.agents), 'agent')}. {escape(' '.join(notes))}</p>"
+        + _problems(records.problems)
         + f'<div class="summary"><ul>{lines}</ul></div>'
     )
 
 
 def _problems(problems: list[str]) -> str:
-    """What a reader must know before the numbers."""
+    """The first problems, for the top of the page."""
     if not problems:
         return ""
     more = len(problems) - MAX_PROBLEMS
     lines = [*problems[:MAX_PROBLEMS], *([f"{more} more at the end of the page"] if more > 0 else [])]
-    return f'<div class="problems"><p>To be looked at:</p>{bullets(lines)}</div>'
+    return f'<div class="problems"><p>Problems:</p>{bullets(lines)}</div>'
 
 
-def _verdicts(numbers: Numbers) -> str:
-    if not numbers.pairs:
+def _verdicts(analysis: Analysis) -> str:
+    if not analysis.pairs:
         return ""
-    heads = ["game", "verdict", "difference", "p", "p (Holm)", "seed by seed", "p"]
+    heads = ["game", "verdict", "difference", "p", "p (Holm)", "paired difference", "p (paired)"]
     parts = ["<h2>Verdicts</h2>"]
     for measure, name in MEASURES.items():
         groups = {}
-        for pair in numbers.pairs:
-            judged = pair.judged(measure)
-            rows = [_verdict_row(game, verdict) for game, verdict in judged.games.items()]
-            if len(judged.games) > 1:
-                rows.append(_verdict_row("all: probability of improvement", judged.overall))
+        for pair in analysis.pairs:
+            found = pair.verdicts_by(measure)
+            rows = [_verdict_row(game, verdict) for game, verdict in found.games.items()]
+            if len(found.games) > 1:
+                rows.append(_verdict_row("all games: probability of improvement", found.overall))
             groups[f"{pair.agent} against {pair.other}"] = rows
         parts.append(f"<h3>By {name}</h3>" + grouped_table(heads, groups, numeric=(2, 3, 4, 5, 6)))
     facts = [
-        f'"Better" and "worse" are said only where the {LEVEL:.0%} interval excludes no difference and p (Holm) is at most'
-        f" {SIGNIFICANCE:.2g}. p: how likely chance orders the runs of two equal agents as clearly (permutation test)."
-        " p (Holm): the same corrected for all rows of the table, each table for itself.",
-        "Seed by seed: the mean of the differences between trials of the same seed, which begin with the same weights and play"
-        " the same games, with its interval and the p of the sign-flip test, uncorrected. No verdict rests on it. Over games it"
-        " is in standard deviations of all runs of both agents on a game.",
-        _calibration(numbers.calibration),
+        f'"Better" and "worse" require that the {CONFIDENCE:.0%} bootstrap confidence interval excludes no difference and that'
+        f" p (Holm) is at most {SIGNIFICANCE:.2g}. p: two-sided permutation test. p (Holm): after Holm's correction for all"
+        " rows of the table.",
+        "Paired difference: mean difference between trials of the same seed, which start from the same weights and play games"
+        " of the same seeds, with its confidence interval and the uncorrected p of the sign-flip permutation test. Verdicts do"
+        " not depend on it. Over games it is in standard deviations of all runs of both agents on a game.",
+        _calibration(analysis.calibration),
     ]
     return "".join(parts) + f'<div class="soft">{bullets(facts)}</div>'
 
 
 def _calibration(found: Calibration | None) -> str:
     if found is None:
-        return f"Calibration: not known; it takes {LEAST_TRIALS} finished trials of the plain agent on each game."
+        return f"Calibration: unknown; it needs {MIN_TRIALS} finished trials of the plain agent on each game."
+    error = (SIGNIFICANCE * CONFIDENCE / SPLITS) ** 0.5
     return (
-        f"Calibration: the finished trials of {found.agent} were split into two groups, in {SPLITS} random ways or in all there"
-        f" are, and the verdicts on them claimed a difference, in any row, {percent(found.claims)} of the time;"
-        f" {SIGNIFICANCE:.0%} is the limit, give or take {percent((SIGNIFICANCE * LEVEL / SPLITS) ** 0.5)} for so few splits."
+        f"Calibration: false positive rate {format_percent(found.false_positive_rate)}; at most {SIGNIFICANCE:.0%} is expected"
+        f" (standard error {format_percent(error)}). It is the share of splits of the finished trials of {found.agent} into two"
+        f" groups ({SPLITS} random splits, or all) for which any verdict is better or worse."
     )
 
 
 def _verdict_row(game: str, verdict: Verdict) -> list[str]:
     power = f'<br><span class="soft">{escape(verdict.power)}</span>' if verdict.power else ""
     words = Html(f'<span class="{escape(verdict.kind)}">{escape(verdict.words)}</span>{power}')
-    paired, chance = (verdict.paired.estimate, verdict.paired.chance) if verdict.paired else (None, None)
-    unpaired = [stacked_interval(verdict.estimate), probability(verdict.chance), probability(verdict.corrected)]
-    return [game, words, *unpaired, stacked_interval(paired), probability(chance)]
+    paired, paired_p = (verdict.paired.estimate, verdict.paired.p_value) if verdict.paired else (None, None)
+    p_values = [format_optional(value, "{:.2g}") for value in (verdict.p_value, verdict.holm_p_value, paired_p)]
+    return [game, words, stacked_interval(verdict.estimate), *p_values[:2], stacked_interval(paired), p_values[2]]
 
 
-def _scores(numbers: Numbers) -> str:
+def _scores(analysis: Analysis) -> str:
     rows = [
         [cell.game, cell.agent, str(cell.finished), interval(cell.score), interval(cell.area)]
-        for cell in numbers.cells
+        for cell in analysis.cells
     ]  # fmt: skip
     return (
         "<h2>Final score and sample efficiency</h2>"
         + table(["game", "agent", "seeds", "final score", "area under the curve"], rows, numeric=(2, 3, 4))
-        + '<p class="soft">Raw scores of whole games. The area is the mean height of the learning curve: what was scored on the'
-        " way. In brackets 95% bootstrap intervals over seeds; with fewer than about ten seeds they are too narrow.</p>"
+        + '<p class="soft">Raw scores of whole games. The area under the learning curve is divided by its width: the mean score'
+        " during training. In brackets: 95% bootstrap confidence intervals over seeds, which are too narrow with fewer than"
+        " about ten seeds.</p>"
     )
 
 
-def _human_normalised(numbers: Numbers, pictures: dict[str, bytes]) -> str:
+def _human_normalised(analysis: Analysis, figures: dict[str, bytes]) -> str:
     heading = "<h2>Human-normalised scores</h2>"
-    if not numbers.human_iqm:
-        return heading + f"<p>{escape(numbers.human_note)}</p>"
-    rows = [[agent, interval(value)] for agent, value in numbers.human_iqm.items()]
+    if not analysis.human_iqm:
+        return heading + f"<p>{escape(analysis.human_note)}</p>"
+    rows = [[agent, interval(value)] for agent, value in analysis.human_iqm.items()]
     return (
         heading
-        + f"<p>{escape(numbers.human_note)}</p>"
+        + f"<p>{escape(analysis.human_note)}</p>"
         + table(["agent", "interquartile mean"], rows, numeric=(1,))
-        + _picture("human_normalised", pictures, "")
-        + _picture("profiles", pictures, "")
+        + _figure("human_normalised", figures, "")
+        + _figure("profiles", figures, "")
     )
 
 
-def _cost(numbers: Numbers) -> str:
+def _cost(analysis: Analysis) -> str:
     rows = [
-        [cell.game, cell.agent, plain(cell.minutes, "{:,.1f}"), plain(cell.frames_per_second, "{:,.0f}")]
-        for cell in numbers.cells
+        [cell.game, cell.agent, format_optional(cell.minutes, "{:,.1f}"), format_optional(cell.frames_per_second, "{:,.0f}")]
+        for cell in analysis.cells
     ]
     return (
         "<h2>Cost</h2>"
-        + table(["game", "agent", "minutes a trial", "frames/s"], rows, numeric=(2, 3))
-        + '<p class="soft">Means over finished trials, as they ran, beside other trials and whatever else the machine'
-        " did.</p>"
+        + table(["game", "agent", "minutes per trial", "frames/s"], rows, numeric=(2, 3))
+        + '<p class="soft">Means over finished trials. Trials ran in parallel with each other and with any other load of the'
+        " machine.</p>"
     )
 
 
-def _origin(numbers: Numbers, collection: Collection) -> str:
-    trials = collection.trials
-    parts = ["<h2>How it was made</h2>"]
-    if collection.commands:
-        parts.append(f"<pre>{escape(chr(10).join(collection.commands))}</pre>")
+def _origin(analysis: Analysis, records: TrialRecords) -> str:
+    trials = records.trials
+    parts = ["<h2>Reproducibility</h2>"]
+    if records.commands:
+        parts.append(f"<pre>{escape(chr(10).join(records.commands))}</pre>")
     seeds = sorted({trial.seed for trial in trials})
     frames = [f"{count:,}" for count in sorted({trial.frames for trial in trials})]
     protocols = sorted({trial.protocol for trial in trials if trial.protocol is not None})
@@ -209,25 +212,25 @@ def _origin(numbers: Numbers, collection: Collection) -> str:
         f"mean of {counted(n, 'whole game')}" if n else "mean of the last 100 games of training" for n in games_played
     )
     facts = [
-        f"Frames a trial: {', '.join(frames)}. Seeds: {', '.join(map(str, seeds))}.",
-        f"Atari protocol: {', '.join(protocols)}." if protocols else "No Atari game, and so no protocol.",
-        f"Final score: {how}, actions drawn from the policy." if how else "No trial is finished.",
-        f"Intervals: {RESAMPLES:,} resamples of the seeds within each game. p: every permutation, or {SHUFFLES:,} random"
-        " ones where there are more. From a fixed seed.",
+        f"Frames per trial: {', '.join(frames)}. Seeds: {', '.join(map(str, seeds))}.",
+        f"Atari protocol: {', '.join(protocols)}." if protocols else "No Atari games.",
+        f"Final score: {how}, with actions sampled from the policy." if how else "No trial is finished.",
+        f"Confidence intervals: percentile bootstrap, {RESAMPLES:,} resamples of the seeds within each game. p: all"
+        f" permutations if there are at most {PERMUTATIONS:,}, else so many random ones. The generator's seed is fixed.",
     ]
     for name, label in (("commit", "Commit"), ("machine", "Machine"), ("versions", "Versions")):
         values = sorted({json.dumps(trial.origin.get(name), sort_keys=True)[:2000] for trial in trials})
         facts.append(f"{label}: {'; '.join(map(_readable, values))}.")
     if by_game := list(settings_by_game(trials)):
-        facts.append(f"Settings that differ from game to game: {'; '.join(by_game)}.")
+        facts.append(f"Settings that differ between games: {'; '.join(by_game)}.")
     parts.append(bullets(facts))
     unfinished = [f"{t.name}: {t.reached:,} of {t.frames:,} frames" for t in trials if not t.finished]
-    failed = [f"{name}: {cause}" for name, cause in sorted(collection.failed.items())]
+    failed = [f"{name}: {cause}" for name, cause in sorted(records.failed.items())]
     for label, lines in (
-        ("Trials that failed", failed),
-        ("Trials not finished", unfinished),
-        ("Trials not begun", collection.missing),
-        ("To be looked at", collection.problems),
+        ("Failed trials", failed),
+        ("Unfinished trials", unfinished),
+        ("Trials not started", records.missing),
+        ("Problems", records.problems),
     ):
         if lines:
             parts.append(f"<h3>{label}</h3>{bullets(lines)}")
@@ -235,15 +238,16 @@ def _origin(numbers: Numbers, collection: Collection) -> str:
 
 
 def _readable(text: str) -> str:
+    """A JSON value as plain text."""
     value = json.loads(text) if len(text) < 2000 else text
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return "unknown" if value is None else str(value)
 
 
-def _picture(name: str, pictures: dict[str, bytes], otherwise: str) -> str:
-    if name not in pictures:
+def _figure(name: str, figures: dict[str, bytes], otherwise: str) -> str:
+    if name not in figures:
         return f"<p>{escape(otherwise)}</p>"
-    data = base64.b64encode(pictures[name]).decode()
+    data = base64.b64encode(figures[name]).decode()
     caption = escape(CAPTIONS[name])
     return f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'

@@ -1,7 +1,7 @@
-"""Two agents seed by seed: trials of one game and seed begin with the same weights and play the same games.
+"""Paired comparison of two agents: trials of one game and seed start from the same weights and play games of the same seeds.
 
-Differences over several games are measured in standard deviations of all runs of both agents on the game. That scale does not
-depend on which run is whose, so that signs can be flipped and pairs resampled while it stays as it is.
+Differences over several games are in units of the standard deviation of all runs of both agents on the game. That scale does
+not depend on the agents' labels, so the sign-flip test and the bootstrap over pairs keep it fixed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from itertools import product
 
 import numpy as np
 
-from studies.report.estimates import SEED, SHUFFLES, Estimate, Scores, percentile_interval, resamples
+from studies.report.estimates import PERMUTATIONS, SEED, Estimate, Scores, percentile_interval, resamples
 from studies.statistics import Array
 
-EXACT_PAIRS = 12
-"""Up to so many pairs every pattern of signs is tried, of which there are 4096; beyond it SHUFFLES random ones."""
+MAX_EXACT_PAIRS = 12
+"""Up to so many pairs the sign-flip test is exact (4096 sign patterns); beyond it, PERMUTATIONS random patterns are used."""
 Sample = Mapping[int, float]
 """Scores of one agent on one game, by seed."""
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Mean difference seed by seed, and how likely one as large is if the agents do not differ."""
+class PairedComparison:
+    """Mean paired difference with its bootstrap interval, and the p-value of the sign-flip permutation test."""
 
     estimate: Estimate
-    chance: float
+    p_value: float
     pairs: int
 
 
-def compare_pairs(x: Sequence[Sample], y: Sequence[Sample], normalise: bool) -> Paired | None:
-    """Over the seeds that both have on each game; None where a game has less than two. Each game counts alike."""
+def compare_paired(x: Sequence[Sample], y: Sequence[Sample], normalise: bool) -> PairedComparison | None:
+    """Over the seeds that both agents have, games weighted equally; None where a game has fewer than two such seeds."""
     differences: list[Array] = []
     for ours, theirs in zip(x, y, strict=True):
         seeds = sorted(set(ours) & set(theirs))
@@ -39,23 +39,23 @@ def compare_pairs(x: Sequence[Sample], y: Sequence[Sample], normalise: bool) -> 
             return None
         scale = float(np.std([*ours.values(), *theirs.values()], ddof=1)) if normalise else 1.0
         difference = np.array([ours[seed] - theirs[seed] for seed in seeds])
-        differences.append(difference / scale if scale else difference)  # No spread at all: all differences are 0.
+        differences.append(difference / scale if scale else difference)  # With zero spread all differences are 0.
     value = _mean_over_games(differences)
     interval = percentile_interval(_mean_over_games(resamples(differences, np.random.default_rng(SEED))))
-    return Paired(Estimate(float(value), *interval), sign_flip_probability(differences), sum(map(len, differences)))
+    return PairedComparison(Estimate(float(value), *interval), sign_flip_p_value(differences), sum(map(len, differences)))
 
 
-def sign_flip_probability(differences: Scores) -> float:
-    """How likely a mean difference at least as far from 0 is if each difference could as well have the other sign."""
+def sign_flip_p_value(differences: Scores) -> float:
+    """Two-sided p-value of the mean difference under random signs of the paired differences."""
     weights = np.concatenate([game / (len(game) * len(differences)) for game in differences])
-    exact = len(weights) <= EXACT_PAIRS
+    exact = len(weights) <= MAX_EXACT_PAIRS
     if exact:
         signs = np.array(list(product((1.0, -1.0), repeat=len(weights))))
     else:
-        signs = np.random.default_rng(SEED).choice((1.0, -1.0), size=(SHUFFLES, len(weights)))
+        signs = np.random.default_rng(SEED).choice((1.0, -1.0), size=(PERMUTATIONS, len(weights)))
     tolerance = 1e-12 * float(np.abs(weights).sum())
     extreme = np.abs(signs @ weights) >= abs(float(weights.sum())) - tolerance
-    return float(extreme.mean()) if exact else float((1 + extreme.sum()) / (1 + SHUFFLES))
+    return float(extreme.mean()) if exact else float((1 + extreme.sum()) / (1 + PERMUTATIONS))
 
 
 def _mean_over_games(differences: Scores) -> Array:

@@ -1,4 +1,4 @@
-"""Reads trials back from disk, whatever state they are in; what cannot be read is named and left out."""
+"""Reads trials from run directories and archives, finished or not; unreadable ones are listed and left out."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from configs.train import TrainConfig, learning_settings
 from envs.atari import published_scores
 from envs.registry import applied_protocol
 from studies.compare.archive import SUFFIX, archived_name, read_archive
-from studies.compare.sweep import FAILURES_FILE, GRID_FILE, read_json, trial_name
-from studies.report.agents import Agent, code_versions, in_order, unequal_settings, with_labels
+from studies.compare.sweep import FAILURES_FILE, read_json, read_sweep, sweep_file, trial_name
+from studies.report.agents import AgentVariant, code_version_problems, sort_agents, unequal_settings_problems, with_labels
 from studies.statistics import Array, area_under_curve
 from training.metrics_file import MAX_FRAMES, read_metrics
 from training.run_directory import RunDirectory, check_no_file, looking_into
 
 MAX_NUMBER = 1e300
 CURVE_POINTS = 100
-"""Points at which curves are compared, evenly spaced from the first to the last frame."""
+"""Evenly spaced points at which curves are averaged and compared."""
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What is known of one trial."""
+    """One trial: its settings, curve and, if it is finished, its score."""
 
     name: str
     game: str
     task: str
     seed: int
     protocol: str | None
-    """Of Atari games; None for others, which have none."""
+    """Of Atari games; None for other games."""
     frames: int
-    """To be trained for."""
+    """Environment frames of the whole trial."""
     settings: dict[str, Any]
-    """Those that alter what the task learns."""
+    """Settings that alter learning with this task."""
     eval_episodes: int
     curve: tuple[Array, Array]
-    """Frames, and the mean score of the last 100 games at each."""
+    """Frames, and the mean score of the last 100 games at each of them."""
     reached: int
-    """Frames trained for so far."""
+    """Frames trained so far."""
     score: float | None = None
-    """Mean of the final games, or of the last games of training where there were none; None until the trial is finished."""
+    """Mean score of the evaluation, or of the last games of training if there was none; None for an unfinished trial."""
     evaluated_games: int = 0
     wall_seconds: float | None = None
     frames_per_second: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
     """Commit, versions and machine."""
     commits: frozenset[str] = frozenset()
-    """Of the code that made it; several where it was continued with other code."""
-    agent: Agent = field(default_factory=lambda: Agent(""))
-    """What it is a trial of, beside the other trials of a report."""
+    """Commits of the code that ran the trial; several if it was resumed with other code."""
+    agent: AgentVariant = field(default_factory=lambda: AgentVariant(""))
+    """Depends on the other trials of the report."""
     game_label: str = ""
-    """The game, and the protocol where the report has several of the game."""
+    """The game, with its protocol if the report has several of that game."""
 
     @property
     def finished(self) -> bool:
@@ -69,12 +69,12 @@ class TrialRecord:
         return None if reference is None or self.score is None else reference.human_normalised(self.score)
 
     def returns_at(self, frames: Array) -> Array:
-        """The curve at other frames, straight between its points and level beyond them."""
+        """The curve at other frames, by linear interpolation, constant beyond its ends."""
         return np.interp(frames, *self.curve)
 
     @property
     def area(self) -> float | None:
-        """Mean height of the curve of a finished trial."""
+        """Area under the curve of a finished trial, divided by its width."""
         if not self.finished or not len(self.curve[0]):
             return None
         return float(area_under_curve(self.returns_at(curve_frames(self.frames))))
@@ -85,39 +85,39 @@ def curve_frames(frames: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Collection:
-    """All trials that could be read, and all that must be said of the others."""
+class TrialRecords:
+    """The trials of a report, and what is known about those that are missing, unreadable or failed."""
 
     trials: list[TrialRecord]
     problems: list[str]
     missing: list[str]
-    """Trials of a grid that have not begun."""
+    """Planned trials of a sweep that have no directory yet."""
     unreadable: list[str]
     failed: dict[str, str]
     commands: list[str]
 
     @property
     def planned(self) -> int:
-        """Trials that there are or should be."""
+        """Number of trials that exist or are planned."""
         return len(self.trials) + len(self.missing) + len(self.unreadable)
 
     @cached_property
-    def _finished(self) -> dict[tuple[str, Agent], list[TrialRecord]]:
-        groups: dict[tuple[str, Agent], list[TrialRecord]] = {}
+    def _finished(self) -> dict[tuple[str, AgentVariant], list[TrialRecord]]:
+        groups: dict[tuple[str, AgentVariant], list[TrialRecord]] = {}
         for trial in self.trials:
             if trial.finished:
                 groups.setdefault((trial.game_label, trial.agent), []).append(trial)
         return groups
 
-    def sample(self, game: str, agent: Agent, of: Callable[[TrialRecord], float | None]) -> dict[int, float]:
-        """A number of each finished trial of an agent on a game, by seed, where it is known."""
+    def sample(self, game: str, agent: AgentVariant, of: Callable[[TrialRecord], float | None]) -> dict[int, float]:
+        """`of(trial)` for each finished trial of an agent on a game, by seed, without None."""
         found = {trial.seed: of(trial) for trial in self._finished.get((game, agent), [])}
         return {seed: value for seed, value in found.items() if value is not None}
 
 
-def collect(directories: Sequence[Path]) -> Collection:
-    """The trials of several grids or directories of runs; raises RunError if there is none at all."""
-    found = Collection([], [], [], [], {}, [])
+def collect(directories: Sequence[Path]) -> TrialRecords:
+    """The trials of several sweeps, archives or directories of runs; raises RunError if no trial can be read."""
+    found = TrialRecords([], [], [], [], {}, [])
     seen: set[Any] = set()
     for directory in directories:
         with looking_into(directory):
@@ -125,7 +125,7 @@ def collect(directories: Sequence[Path]) -> Collection:
             if not directory.is_dir():
                 raise RunError(f"{directory} is not a directory")
             paths = list(_run_paths(directory))
-        planned = _read_grid(directory, found)
+        planned = _read_planned_trials(directory, found)
         for path in paths:
             try:
                 trial = read_trial(path, found.problems)
@@ -137,7 +137,7 @@ def collect(directories: Sequence[Path]) -> Collection:
                 planned.discard(archived_name(path))
             key = (trial.game, trial.protocol, trial.task, trial.seed, frozenset(trial.settings.items()))
             if key in seen:
-                found.problems.append(f"{trial.name}: another trial of this game, agent and seed was counted already")
+                found.problems.append(f"{trial.name}: left out, duplicate of another trial (same game, settings and seed)")
                 continue
             seen.add(key)
             found.trials.append(trial)
@@ -146,14 +146,15 @@ def collect(directories: Sequence[Path]) -> Collection:
         where = ", ".join(map(str, directories))
         raise RunError(f"{where} holds no trial that can be read" + (f": {found.problems[0]}" if found.problems else ""))
     trials = with_labels(found.trials)
-    place = {agent: number for number, agent in enumerate(in_order(trial.agent for trial in trials))}
-    trials.sort(key=lambda trial: (trial.game_label, place[trial.agent], trial.seed))
-    return replace(found, trials=trials, problems=[*found.problems, *unequal_settings(trials), *code_versions(trials)])
+    rank = {agent: number for number, agent in enumerate(sort_agents(trial.agent for trial in trials))}
+    trials.sort(key=lambda trial: (trial.game_label, rank[trial.agent], trial.seed))
+    return replace(
+        found, trials=trials, problems=[*found.problems, *unequal_settings_problems(trials), *code_version_problems(trials)]
+    )
 
 
 def read_trial(path: Path, problems: list[str]) -> TrialRecord:
-    """One run directory or archived trial; raises RunError where nothing of it can be used, and adds lesser damage to
-    `problems`."""
+    """The trial of a run directory or archive file; raises RunError if it is unusable, and adds lesser damage to `problems`."""
     if path.name.endswith(SUFFIX):
         found = read_archive(path)
         return _trial_record(archived_name(path), found.record, found.config, found.result, found.lines, problems)
@@ -212,22 +213,23 @@ def _trial_record(
 
 
 def _commits(record: dict[str, Any]) -> frozenset[str]:
-    """Of the code that began the trial and of what continued it."""
+    """Commits of the code that started the trial and of the code that resumed it."""
     resumed = record.get("resumed")
     parts = [record, *(part for part in (resumed if isinstance(resumed, list) else []) if isinstance(part, dict))]
     return frozenset(str(part.get("commit"))[:100] for part in parts)
 
 
-def _read_grid(directory: Path, found: Collection) -> set[str]:
-    """Names of the trials that the grid in `directory` should have, if there is one; notes its command and failures."""
-    if not (directory / GRID_FILE).is_file():
+def _read_planned_trials(directory: Path, found: TrialRecords) -> set[str]:
+    """Names of the planned trials of the sweep in `directory`, if it is one; adds its command and failures to `found`."""
+    if not sweep_file(directory).is_file():
         return set()
     try:
-        record = read_json(directory / GRID_FILE)
-        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["grid"])
+        record = read_sweep(directory)
+        names = {str(name) for name in record["trials"]} if "trials" in record else _trial_names(record["sweep"])
         found.commands.append(str(record["command"]))
     except (RunError, KeyError, TypeError, ValueError) as error:
-        found.problems.append(f"{directory.name}: {GRID_FILE} is damaged ({error}), so that missing trials are not known")
+        file = sweep_file(directory).name
+        found.problems.append(f"{directory.name}: {file} is damaged ({error}), so missing trials are not known")
         return set()
     if (directory / FAILURES_FILE).is_file():
         try:
@@ -237,15 +239,15 @@ def _read_grid(directory: Path, found: Collection) -> set[str]:
     return names
 
 
-def _trial_names(grid: dict[str, Any]) -> set[str]:
-    """For grids of versions that did not list them."""
-    seeds = range(int(grid["first_seed"]), int(grid["first_seed"]) + min(int(grid["seeds"]), 10_000))
-    games, tasks = ([str(name) for name in grid[key]] for key in ("games", "tasks"))
+def _trial_names(sweep: dict[str, Any]) -> set[str]:
+    """Names of the trials of a sweep that was recorded by a version that did not list them."""
+    seeds = range(int(sweep["first_seed"]), int(sweep["first_seed"]) + min(int(sweep["seeds"]), 10_000))
+    games, tasks = ([str(name) for name in sweep[key]] for key in ("games", "tasks"))
     return {trial_name(game, task, seed) for game in games for task in tasks for seed in seeds}
 
 
 def _run_paths(directory: Path) -> Iterator[Path]:
-    """The directory itself if it is a run, else the runs and the archived trials in it."""
+    """The directory itself if it is a run, else the run directories and archived trials in it."""
     if (directory / "config.json").exists():
         yield directory.absolute()
         return

@@ -1,4 +1,4 @@
-"""What may be said of two agents in words: never more than the intervals and the corrected probabilities allow."""
+"""Verdicts on two agents: better or worse only if the confidence interval and the Holm-corrected p-value both say so."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ from studies.report.estimates import (
     SIGNIFICANCE,
     Estimate,
     Scores,
-    chance_probability,
     difference_estimate,
-    estimate_of_two,
-    holm,
+    holm_correction,
     mean_probability_of_improvement,
+    permutation_p_value,
+    two_sample_estimate,
 )
-from studies.report.paired import Paired, Sample, compare_pairs
-from studies.report.power import POWER, detectable_effect, effect_of, pooled_deviation, probability_of, seeds_needed
+from studies.report.paired import PairedComparison, Sample, compare_paired
+from studies.report.power import (
+    POWER,
+    effect_from_probability,
+    minimum_detectable_effect,
+    pooled_standard_deviation,
+    probability_from_effect,
+    seeds_needed,
+)
+from studies.statistics import CONFIDENCE
+
+CI = f"({CONFIDENCE:.0%} CI)"
 
 
 @dataclass(frozen=True)
-class Row:
-    """Two agents to be compared: on one game by their mean scores, or over games by the probability of improvement."""
+class Comparison:
+    """Scores of two agents: on one game compared by their means, over several games by the probability of improvement."""
 
     x: Sequence[Sample]
     y: Sequence[Sample]
@@ -36,173 +46,181 @@ class Row:
         return ours, theirs
 
     @property
-    def no_difference(self) -> float:
+    def null_value(self) -> float:
+        """The value of the statistic for two agents that do not differ."""
         return 0.5 if self.over_games else 0.0
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
+        """Seeds of both agents on each game."""
         return [(len(ours), len(theirs)) for ours, theirs in zip(self.x, self.y, strict=True)]
 
 
 @dataclass(frozen=True)
 class Verdict:
     kind: str
-    """better, worse, open (a difference is not shown), too few (it could not be shown) or not pooled."""
+    """better, worse, open (no significant difference), too few (significance was out of reach) or not pooled."""
     words: str
     estimate: Estimate | None = None
-    chance: float | None = None
-    """How likely so clear an order of the runs is if the agents do not differ."""
-    corrected: float | None = None
-    """The same after Holm's correction for all rows of the table."""
-    paired: Paired | None = None
+    p_value: float | None = None
+    """Of the permutation test."""
+    holm_p_value: float | None = None
+    """After Holm's correction for all comparisons of the table."""
+    paired: PairedComparison | None = None
     power: str = ""
-    """What the design could have shown."""
+    """Minimum detectable effect, and seeds needed for the observed one."""
 
 
 @dataclass(frozen=True)
-class Weight:
-    """The numbers of a row that its verdict rests on."""
+class Evidence:
+    """The statistics that a verdict rests on."""
 
     estimate: Estimate | None
-    chance: float | None = None
-    least: float = 1.0
-    """The smallest chance that so many seeds can give."""
+    p_value: float | None = None
+    smallest_p_value: float = 1.0
+    """The smallest that so many seeds can give."""
     side: int = 0
-    """On which side of no difference the whole interval lies, 1 or -1; 0 where it contains it."""
+    """1 or -1 if the whole confidence interval lies above or below the null value; 0 if it contains it."""
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Verdicts of the rows of one table, each corrected for all of them."""
-    weights = [weigh(row) for row in rows]
-    tested = sum(weight.chance is not None for weight in weights)
-    judged = zip(rows, weights, kinds(weights), corrected_chances(weights), strict=True)
-    return [_verdict(row, weight, kind, corrected, tested) for row, weight, kind, corrected in judged]
+def conclude(comparisons: Sequence[Comparison]) -> list[Verdict]:
+    """Verdicts on the comparisons of one table, corrected for all of them."""
+    evidence = [assess(comparison) for comparison in comparisons]
+    tested = sum(found.p_value is not None for found in evidence)
+    rows = zip(comparisons, evidence, verdict_kinds(evidence), holm_p_values(evidence), strict=True)
+    return [_verdict(comparison, found, kind, corrected, tested) for comparison, found, kind, corrected in rows]
 
 
-def weigh(row: Row) -> Weight:
-    """Nothing where a side has no score, and no chance where one has a single score."""
-    if not row.x or not all(min(sizes) for sizes in row.sizes):
-        return Weight(None)
-    x, y = row.scores
-    found = estimate_of_two(mean_probability_of_improvement, x, y) if row.over_games else difference_estimate(x[0], y[0])
+def assess(comparison: Comparison) -> Evidence:
+    """Estimate, confidence interval and p-value; no estimate if a sample is empty, no p-value if one has a single seed."""
+    if not comparison.x or not all(min(sizes) for sizes in comparison.sizes):
+        return Evidence(None)
+    x, y = comparison.scores
+    if comparison.over_games:
+        found = two_sample_estimate(mean_probability_of_improvement, x, y)
+    else:
+        found = difference_estimate(x[0], y[0])
     if found.low is None:
-        return Weight(found)
+        return Evidence(found)
     low, high = _bounds(found)
-    side = int(low > row.no_difference) - int(high < row.no_difference)
-    return Weight(found, chance_probability(x, y), least_chance(row.sizes), side)
+    side = int(low > comparison.null_value) - int(high < comparison.null_value)
+    return Evidence(found, permutation_p_value(x, y), smallest_p_value(comparison.sizes), side)
 
 
-def corrected_chances(weights: Sequence[Weight]) -> list[float | None]:
-    corrected = iter(holm([weight.chance for weight in weights if weight.chance is not None]))
-    return [None if weight.chance is None else next(corrected) for weight in weights]
+def holm_p_values(evidence: Sequence[Evidence]) -> list[float | None]:
+    corrected = iter(holm_correction([found.p_value for found in evidence if found.p_value is not None]))
+    return [None if found.p_value is None else next(corrected) for found in evidence]
 
 
-def kinds(weights: Sequence[Weight]) -> list[str]:
-    """Both the interval and the corrected chance must agree; what could not even then be shown is too few."""
-    # A corrected chance is smallest when every row of the table is as clear as its seeds allow.
-    least = iter(holm([weight.least for weight in weights if weight.chance is not None]))
-    found = []
-    for weight, corrected in zip(weights, corrected_chances(weights), strict=True):
-        if corrected is None or next(least) > SIGNIFICANCE:
-            found.append("too few")
-        elif corrected <= SIGNIFICANCE and weight.side:
-            found.append("better" if weight.side > 0 else "worse")
+def verdict_kinds(evidence: Sequence[Evidence]) -> list[str]:
+    """The kind of each verdict: confidence interval and corrected p-value must agree on better or worse."""
+    # A corrected p-value is smallest when every comparison of the table has the smallest that its seeds allow.
+    smallest = iter(holm_correction([found.smallest_p_value for found in evidence if found.p_value is not None]))
+    kinds = []
+    for found, corrected in zip(evidence, holm_p_values(evidence), strict=True):
+        if corrected is None or next(smallest) > SIGNIFICANCE:
+            kinds.append("too few")
+        elif corrected <= SIGNIFICANCE and found.side:
+            kinds.append("better" if found.side > 0 else "worse")
         else:
-            found.append("open")
-    return found
+            kinds.append("open")
+    return kinds
 
 
-def least_chance(sizes: Sequence[tuple[int, int]]) -> float:
-    """The smallest probability that `chance_probability` can give: all runs of one agent above all of the other."""
+def smallest_p_value(sizes: Sequence[tuple[int, int]]) -> float:
+    """The smallest value of `permutation_p_value`: every run of one agent above every run of the other, on all games."""
     return min(1.0, 2 / prod(comb(ours + theirs, ours) for ours, theirs in sizes))
 
 
-def _verdict(row: Row, weight: Weight, kind: str, corrected: float | None, tested: int) -> Verdict:
-    if weight.estimate is None:
-        return Verdict(kind, "no game has finished trials of both" if row.over_games else "no finished trials to compare")
-    paired = compare_pairs(row.x, row.y, normalise=row.over_games)
-    if weight.chance is None or corrected is None:
-        words = (
-            "a game has but one seed, so nothing can be told" if row.over_games else f"one seed shows nothing ({_seeds(row)})"
+def _verdict(comparison: Comparison, evidence: Evidence, kind: str, corrected: float | None, tested: int) -> Verdict:
+    if evidence.estimate is None:
+        return Verdict(
+            kind, "no game has finished trials of both" if comparison.over_games else "no finished trials to compare"
         )
-        return Verdict(kind, words, weight.estimate, paired=paired)
-    words = {"too few": _too_few, "open": _open}.get(kind, _claim)(row, weight, corrected, tested)
-    power = "" if kind in ("better", "worse") else _power(row, weight.estimate.value, kind, tested)
-    return Verdict(kind, words, weight.estimate, weight.chance, corrected, paired, power)
+    paired = compare_paired(comparison.x, comparison.y, normalise=comparison.over_games)
+    if evidence.p_value is None or corrected is None:
+        return Verdict(kind, f"no test: one seed is too few ({_seeds(comparison)})", evidence.estimate, paired=paired)
+    words = {"too few": _too_few, "open": _open}.get(kind, _significant)(comparison, evidence, corrected, tested)
+    power = "" if kind in ("better", "worse") else _power(comparison, evidence.estimate.value, kind, tested)
+    return Verdict(kind, words, evidence.estimate, evidence.p_value, corrected, paired, power)
 
 
-def _claim(row: Row, weight: Weight, corrected: float, tested: int) -> str:
-    assert weight.estimate is not None
-    low, high = _bounds(weight.estimate)
-    kind = "better" if weight.side > 0 else "worse"
-    if row.over_games:
-        low, high = (low, high) if weight.side > 0 else (1 - high, 1 - low)
-        return f"a run of it is the {kind} one {low:.0%} to {high:.0%} of the time"
-    low, high = (low, high) if weight.side > 0 else (-high, -low)
-    return f"{kind} by {figure(low)} to {figure(high)}"
+def _significant(comparison: Comparison, evidence: Evidence, corrected: float, tested: int) -> str:
+    assert evidence.estimate is not None
+    low, high = _bounds(evidence.estimate)
+    kind = "better" if evidence.side > 0 else "worse"
+    if comparison.over_games:
+        return f"{kind}: probability of improvement {low:.0%} to {high:.0%} {CI}"
+    low, high = (low, high) if evidence.side > 0 else (-high, -low)
+    return f"{kind} by {format_number(low)} to {format_number(high)} {CI}"
 
 
-def _too_few(row: Row, weight: Weight, corrected: float, tested: int) -> str:
-    words = f"too few seeds to tell ({_seeds(row)}): even if all runs of one agent beat all of the other, chance does that"
-    rows = f", and up to {percent(min(1.0, tested * weight.least))} of the time in one of the table's {tested} rows"
-    return f"{words} {percent(weight.least)} of the time" + (rows if tested > 1 else "")
+def _too_few(comparison: Comparison, evidence: Evidence, corrected: float, tested: int) -> str:
+    smallest = evidence.smallest_p_value
+    words = f"too few seeds to tell ({_seeds(comparison)}): p cannot be below {format_p_value(smallest)}"
+    holm = f", or up to {format_p_value(min(1.0, tested * smallest))} after Holm's correction for {tested} comparisons"
+    return words + (holm if tested > 1 else "")
 
 
-def _open(row: Row, weight: Weight, corrected: float, tested: int) -> str:
-    assert weight.estimate is not None
-    assert weight.chance is not None
-    low, high = _bounds(weight.estimate)
-    if weight.side and weight.chance <= SIGNIFICANCE:
-        return (
-            f"no difference shown: chance orders the runs as clearly {percent(weight.chance)} of the time, and up to"
-            f" {percent(corrected)} of the time in one of the table's {tested} rows"
-        )
-    if weight.side:
-        words = "no difference shown: the interval excludes 0, but chance orders the runs as clearly"
-        return f"{words} {percent(weight.chance)} of the time"
-    if row.over_games:
-        return f"no difference shown: a run of it is the better one {low:.0%} to {high:.0%} of the time"
-    return f"no difference shown: it may lie anywhere from {figure(low)} to {figure(high)}"
+def _open(comparison: Comparison, evidence: Evidence, corrected: float, tested: int) -> str:
+    assert evidence.estimate is not None
+    assert evidence.p_value is not None
+    low, high = _bounds(evidence.estimate)
+    words = "no significant difference:"
+    if evidence.side and evidence.p_value <= SIGNIFICANCE:
+        corrected_p = f"{format_p_value(corrected)} after Holm's correction for {tested} comparisons"
+        return f"{words} p = {format_p_value(evidence.p_value)}, but {corrected_p}"
+    if evidence.side:
+        return f"{words} the interval excludes {comparison.null_value:g}, but p = {format_p_value(evidence.p_value)}"
+    if comparison.over_games:
+        return f"{words} probability of improvement {low:.0%} to {high:.0%} {CI}"
+    return f"{words} {format_number(low)} to {format_number(high)} {CI}"
 
 
-def _power(row: Row, seen: float, kind: str, tested: int) -> str:
-    """In words; the level is that of the table's hardest row, so that the correction is counted in."""
-    level, (x, y) = SIGNIFICANCE / tested, row.scores
-    detectable = detectable_effect(row.sizes, level)
-    if row.over_games:
-        effect, shown, seen_words = effect_of(seen), f"{probability_of(detectable):.0%} of runs being better", f"{seen:.0%}"
+def _power(comparison: Comparison, observed: float, kind: str, tested: int) -> str:
+    """Statistical power in words, at the smallest significance level that Holm's correction uses in the table."""
+    level, (x, y) = SIGNIFICANCE / tested, comparison.scores
+    detectable = minimum_detectable_effect(comparison.sizes, level)
+    if comparison.over_games:
+        effect = effect_from_probability(observed)
+        smallest, seen = f"{probability_from_effect(detectable):.0%} probability of improvement", f"{observed:.0%}"
     else:
-        deviation = pooled_deviation(x[0], y[0])
+        deviation = pooled_standard_deviation(x[0], y[0])
         if not deviation:
             return ""
-        effect, shown, seen_words = seen / deviation, f"a difference of {figure(detectable * deviation)}", figure(abs(seen))
+        effect = observed / deviation
+        smallest, seen = f"a difference of {format_number(detectable * deviation)}", format_number(abs(observed))
     words = []
-    if kind == "open" and not isinf(detectable) and least_chance(row.sizes) <= level:
-        words.append(f"with this spread {shown} would be shown {POWER:.0%} of the time")
-    needed = seeds_needed(effect, level, len(row.sizes))
+    if kind == "open" and not isinf(detectable) and smallest_p_value(comparison.sizes) <= level:
+        words.append(f"minimum detectable effect at {POWER:.0%} power: {smallest}")
+    needed = seeds_needed(effect, level, len(comparison.sizes))
     if needed is not None and effect:
-        each = " a game" if row.over_games else ""
-        words.append(f"to show the {seen_words} that was seen takes about {needed:,} seeds of each{each}")
+        each = " and game" if comparison.over_games else ""
+        words.append(f"the observed {seen} needs about {needed:,} seeds per agent{each}")
     return "; ".join(words)
 
 
-def _seeds(row: Row) -> str:
-    ours, theirs = ({size[side] for size in row.sizes} for side in (0, 1))
-    return f"{_range(ours)} against {_range(theirs)} seeds" + (" a game" if row.over_games else "")
+def _seeds(comparison: Comparison) -> str:
+    ours, theirs = ({size[side] for size in comparison.sizes} for side in (0, 1))
+    return f"{_range(ours)} against {_range(theirs)} seeds" + (" per game" if comparison.over_games else "")
 
 
 def _range(values: set[int]) -> str:
     return str(min(values)) if len(values) == 1 else f"{min(values)} to {max(values)}"
 
 
-def figure(value: float) -> str:
-    """Three digits, or all before the point."""
+def format_number(value: float) -> str:
+    """Three significant digits, or all before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """Whole from a tenth on, two digits below."""
+def format_percent(share: float) -> str:
+    """Whole percents from 10% on, two significant digits below."""
     return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
+
+
+def format_p_value(p_value: float) -> str:
+    return f"{p_value:.2g}"
 
 
 def _bounds(estimate: Estimate) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Independent runs of one experiment: spread over the cores, each saved when it is done, continued after an interruption."""
+"""Independent runs of one experiment: made in parallel on Ray, saved one by one, continued after an interruption."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ import numpy as np
 
 from actors.resources import available_cores
 from configs.errors import PoolError, RunError, StopRequested
-from training.files import explain, parse_json, read_bounded, write_atomically
+from studies.reproduce.run_store import MAX_FILE_BYTES, RunStore, write_file
+from training.files import explain, parse_json, read_bounded
 from training.progress import Progress
 from training.run_directory import provenance
 from training.run_lock import locked
 
 Settings = dict[str, Any]
 Work = Callable[..., list[dict[str, Any]]]
-"""From the settings, the numbers of some runs and whatever else is given to the data of each."""
+"""Maps the settings, the numbers of some runs and further arguments to the data of each run."""
 
 
 PAPER_RUNS = 30
-MAX_BYTES = 1 << 26
-"""Of a file that is read again."""
 POLL_SECONDS = 0.2
 MAX_RETRIES = 3
 """How often the runs of a worker that died are tried again."""
 
 
 class Experiment:
-    """The directory of an experiment: settings.json, runs/NUMBER.json, and what is made of them at the end."""
+    """The directory of an experiment: settings.json, its runs (see RunStore), and the results computed from them."""
 
     def __init__(self, out: Path, settings: Settings, ray_address: str = ""):
         self.out = out
         self.settings = settings
         self._ray_address = ray_address
-        self._runs = out / "runs"
+        self._store = RunStore(out)
         recorded = out / "settings.json"
         try:
             is_new = not recorded.exists()
-            found = settings if is_new else parse_json(read_bounded(recorded, MAX_BYTES))["settings"]
-            self._runs.mkdir(parents=True, exist_ok=True)
+            found = settings if is_new else parse_json(read_bounded(recorded, MAX_FILE_BYTES))["settings"]
+            out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot use {out}: {explain(error)}") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -54,40 +53,52 @@ class Experiment:
             self.write_json("settings.json", {"settings": settings, **provenance()})
 
     def collect(
-        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *given: Any
+        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *arguments: Any
     ) -> list[dict[str, Any]]:
-        """The data of runs 0 to `runs` - 1; those that are missing are made, `chunk` of them at a time in each worker."""
+        """The data of runs 0 to `runs` - 1; missing runs are made, `chunk` of them in each Ray task."""
         with locked(self.out):
-            return self._collect(runs, chunk, work, label, stop, given)
+            data = self._store.read()
+            try:
+                self._make_missing(data, runs, chunk, work, label, stop, arguments)
+            finally:
+                self._store.pack()
+        return [data[number] for number in range(runs)]
 
-    def _collect(
-        self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, given: Sequence[Any]
-    ) -> list[dict[str, Any]]:
-        data = {number: found for number in range(runs) if (found := self._read(number)) is not None}
+    def _make_missing(
+        self,
+        data: dict[int, dict[str, Any]],
+        runs: int,
+        chunk: int,
+        work: Work,
+        label: str,
+        stop: threading.Event,
+        arguments: Sequence[Any],
+    ) -> None:
+        """Add the runs that `data` lacks to it and to the store."""
         missing = [number for number in range(runs) if number not in data]
         if stop.is_set():
             raise StopRequested
-        progress = Progress(label, runs, runs - len(missing), unit="run", window=math.inf)
+        first = runs - len(missing)
+        progress = Progress(label, runs, first, unit="run", window=math.inf)
         try:
             chunks = [missing[i : i + chunk] for i in range(0, len(missing), chunk)]
-            for number, made in self._make(chunks, work, stop, given):
-                self._write(self._path(number), json.dumps(made))
+            for done, (number, made) in enumerate(self._make(chunks, work, stop, arguments), start=first + 1):
+                self._store.write(number, made)
                 data[number] = made
-                progress.update(len(data))
+                progress.update(done)
         finally:
             progress.close()
-        return [data[number] for number in range(runs)]
 
     def _make(
-        self, chunks: list[list[int]], work: Work, stop: threading.Event, given: Sequence[Any]
+        self, chunks: list[list[int]], work: Work, stop: threading.Event, arguments: Sequence[Any]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Numbers and data of runs as they are done.
 
-        A worker that dies is replaced and its runs are made again; runs that fail are named when all others are done.
+        Ray retries the runs of a worker that dies; runs that fail are reported after all others are done.
         """
         if not chunks:
             return
-        import ray  # Takes seconds, which a finished experiment does without.
+        import ray  # Takes seconds, and a finished experiment does not need it.
         from ray.exceptions import RayError
 
         from actors.cluster import error_cause, start_ray, stop_ray
@@ -95,7 +106,7 @@ class Experiment:
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
         try:
             remote: Any = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
-            shared = [ray.put(value) for value in given]
+            shared = [ray.put(value) for value in arguments]
             pending = {remote.remote(self.settings, numbers, *shared): numbers for numbers in chunks}
             failures: list[str] = []
             while pending:
@@ -114,35 +125,14 @@ class Experiment:
             raise PoolError("; ".join(failures))
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        self._write(self.out / name, json.dumps(value, indent=1) + "\n")
+        self.write_text(name, json.dumps(value, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        self._write(self.out / name, text)
-
-    @staticmethod
-    def _write(path: Path, text: str) -> None:
-        try:
-            write_atomically(path, text.encode())
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {explain(error)}; the same command continues") from None
-
-    def _path(self, number: int) -> Path:
-        return self._runs / f"{number:03d}.json"
-
-    def _read(self, number: int) -> dict[str, Any] | None:
-        """None if the run is still to be made, or was damaged and is to be made again."""
-        path = self._path(number)
-        try:
-            found = parse_json(read_bounded(path, MAX_BYTES))
-        except (FileNotFoundError, ValueError):
-            return None
-        except OSError as error:
-            raise RunError(f"cannot read {path}: {explain(error)}") from None
-        return found if isinstance(found, dict) else None
+        write_file(self.out / name, text.encode())
 
 
 def run_generator(seed: int, number: int) -> np.random.Generator:
-    """The generator of one run: a function of its number, not of what runs beside it."""
+    """The random generator of one run; it depends on the experiment's seed and the run's number alone."""
     return np.random.default_rng([seed, number])
 
 

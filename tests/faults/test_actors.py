@@ -55,7 +55,7 @@ def all_alive(pool, actors, restarted):
     return health.alive == actors and health.restarted == restarted
 
 
-def test_actors_that_are_killed_or_hang_are_replaced_while_the_others_play(make_pool, caplog):
+def test_killed_and_hanging_actors_are_replaced_while_the_others_continue(make_pool, caplog):
     pool = make_pool(2, actor_timeout=3.0)
     play_until(pool, lambda: all_alive(pool, 2, restarted=0))
     assert_private()
@@ -90,7 +90,7 @@ def assert_private():
     assert is_token_auth_enabled()
 
 
-def test_one_of_two_actors_always_breaks_and_the_other_plays_on_until_the_limit(make_config, monkeypatch, tmp_path, never):
+def test_one_of_two_actors_always_fails_and_the_other_continues_until_the_limit(make_config, monkeypatch, tmp_path, never):
     monkeypatch.setenv(SOUND, str(tmp_path / "sound"))
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 3)
     monkeypatch.setattr(ray_pool, "BACKOFF_SECONDS", (0.0, 0.1))
@@ -106,7 +106,7 @@ def test_one_of_two_actors_always_breaks_and_the_other_plays_on_until_the_limit(
     assert lines[-1]["actors/restarted"] == 2
 
 
-def test_failures_of_one_kind_are_counted_and_all_are_followed_by_longer_pauses(make_config, monkeypatch, caplog, never):
+def test_repeated_failures_are_counted_and_restarts_back_off(make_config, monkeypatch, caplog, never):
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "kill", lambda actor: None)
     pool = RayPool(make_config(pool="ray"), Resources(1, 4, 1), never)
@@ -121,7 +121,7 @@ def test_failures_of_one_kind_are_counted_and_all_are_followed_by_longer_pauses(
 
 
 @pytest.mark.slow
-def test_forty_actors_are_killed_at_random_and_training_goes_on(make_pool):
+def test_training_continues_while_forty_actors_are_killed(make_pool):
     pool, moments, recoveries = make_pool(2, game="pong", torso="nature", unroll=20), random.Random(0), []
     play_until(pool, lambda: all_alive(pool, 2, restarted=0))
     for kill in range(1, 41):

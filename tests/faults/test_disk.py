@@ -49,7 +49,7 @@ def damage(data, rng):
 
 
 @pytest.mark.parametrize("count", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_no_corruption_goes_unnoticed(tmp_path, count):
+def test_every_corruption_of_a_checkpoint_is_detected(tmp_path, count):
     directory, rng, noticed = CheckpointDirectory(tmp_path, keep=2), random.Random(count), 0
     path = directory.save(make(1), 1, is_best=False)
     whole, content = path.read_bytes(), read_checkpoint(path)
@@ -67,7 +67,7 @@ def test_no_corruption_goes_unnoticed(tmp_path, count):
     assert noticed > 0.9 * count
 
 
-def test_a_flipped_bit_gives_way_to_the_checkpoint_before_and_is_told(tmp_path, caplog):
+def test_a_flipped_bit_falls_back_to_the_previous_checkpoint_with_a_warning(tmp_path, caplog):
     directory = CheckpointDirectory(tmp_path, keep=3)
     directory.save(make(1), 1, is_best=False)
     for frame in (2, 3):
@@ -82,7 +82,7 @@ def test_a_flipped_bit_gives_way_to_the_checkpoint_before_and_is_told(tmp_path, 
         directory.newest()
 
 
-def test_what_killed_writes_left_is_removed_by_the_next(tmp_path):
+def test_leftovers_of_killed_writes_are_removed_by_the_next_command(tmp_path):
     directory = CheckpointDirectory(tmp_path, keep=3)
     (tmp_path / ".frame_000000000001.safetensors.123.tmp").write_bytes(b"half")
     directory.save(make(2), 2, is_best=True)
@@ -117,7 +117,7 @@ def bad_disk(request, monkeypatch):
     return Disk
 
 
-def test_a_disk_that_refuses_for_a_while_costs_nothing(make_config, never, monkeypatch, bad_disk, caplog):
+def test_a_temporary_write_error_does_not_change_the_run(make_config, never, monkeypatch, bad_disk, caplog):
     step = Learner.step
 
     def filling(self, batch):
@@ -134,7 +134,7 @@ def test_a_disk_that_refuses_for_a_while_costs_nothing(make_config, never, monke
     assert read_checkpoint(newest).tensors["learner.counters"].tolist() == [200, 10]
 
 
-def test_no_checkpoint_is_ahead_of_the_metrics(tmp_path, bad_disk):
+def test_checkpoints_are_not_ahead_of_the_metrics(tmp_path, bad_disk):
     writer = MetricsWriter(tmp_path)
     bad_disk.refuses = True
     writer.write(10, {"x": 1.0})
@@ -147,7 +147,7 @@ def test_no_checkpoint_is_ahead_of_the_metrics(tmp_path, bad_disk):
     writer.close()
 
 
-def test_a_run_that_cannot_save_at_its_end_says_so(make_config, never, monkeypatch, bad_disk):
+def test_a_run_that_cannot_save_its_last_checkpoint_fails(make_config, never, monkeypatch, bad_disk):
     step = Learner.step
 
     def filling(self, batch):
@@ -201,7 +201,7 @@ def test_a_limit_on_file_sizes_is_reported_in_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_film_that_does_not_fit_leaves_the_scores(make_config, never):
+def test_a_full_disk_during_a_video_keeps_the_scores(make_config, never):
     config = make_config(frames=40)
     train(config, never)
     evaluate = ["evaluate", "--run-dir", config.run_path, "--episodes", 2, "--video"]

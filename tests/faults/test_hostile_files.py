@@ -76,7 +76,7 @@ def test_links_out_of_the_directory_are_not_followed(run, tmp_path, capsys, name
     assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before
 
 
-def test_a_film_is_not_written_through_a_planted_link(run, tmp_path, capsys):
+def test_a_video_is_not_written_through_a_planted_link(run, tmp_path, capsys):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (run / "videos").mkdir()
@@ -98,7 +98,7 @@ def test_checkpoints_that_are_links_pipes_or_devices_are_not_read(run, capsys):
     assert json.loads(capsys.readouterr().out)["frame"] == int(newest.stem.removeprefix("frame_"))
 
 
-def test_temporary_names_that_are_planted_are_not_written_through(tmp_path):
+def test_temporary_files_are_not_written_through_a_planted_link(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / f".file.{os.getpid()}.tmp").symlink_to(victim)
@@ -107,7 +107,7 @@ def test_temporary_names_that_are_planted_are_not_written_through(tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_a_config_does_not_choose_the_code_that_is_run(run, tmp_path, capsys, monkeypatch):
+def test_a_config_file_cannot_choose_code_to_import(run, tmp_path, capsys, monkeypatch):
     (tmp_path / "payload.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     monkeypatch.syspath_prepend(str(tmp_path))
     edit_config(run, env={"game": "gym:payload:Game-v0"})
@@ -117,7 +117,7 @@ def test_a_config_does_not_choose_the_code_that_is_run(run, tmp_path, capsys, mo
     assert "payload" not in sys.modules
 
 
-def test_a_game_of_ones_own_is_played_when_named_again(make_config, capsys, never):
+def test_a_third_party_game_must_be_named_again(make_config, capsys, never):
     config = make_config(game=COUNTER, frames=40)
     train(config, never)
     run = ["--run-dir", str(config.run_path)]
@@ -125,7 +125,7 @@ def test_a_game_of_ones_own_is_played_when_named_again(make_config, capsys, neve
     assert launch.main(["train", *run, "--resume", "--game", COUNTER, "--frames", "200"]) == 0
 
 
-def test_a_config_does_not_choose_the_cluster(run):
+def test_a_config_file_cannot_choose_the_cluster(run):
     edit_config(run, actors={"pool": "ray", "ray_address": "203.0.113.1:6379"})
     assert launch.parse_train(["--run-dir", str(run), "--resume"]).actors.ray_address == ""
     given = launch.parse_train(["--run-dir", str(run), "--resume", "--ray-address", "10.0.0.1:6379"])
@@ -142,17 +142,17 @@ def test_a_config_does_not_choose_the_cluster(run):
         ("run", "frames", "1"), ("run", "run_dir", 7),
     ],
 )  # fmt: skip
-def test_settings_beyond_reason_are_refused(run, capsys, group, setting, value):
+def test_unreasonable_settings_are_refused(run, capsys, group, setting, value):
     edit_config(run, **{group: {setting: value}})
     refused(capsys, "evaluate", "--run-dir", run, "--episodes", "1")
 
 
-def test_a_run_writes_where_it_lies_whatever_its_config_says(run, tmp_path):
+def test_a_run_writes_to_its_own_directory_whatever_its_config_says(run, tmp_path):
     edit_config(run, run={"run_dir": str(tmp_path / "elsewhere")})
     assert launch.parse_train(["--run-dir", str(run), "--resume"]).run_path == run
 
 
-def test_files_of_any_size_and_depth_are_refused_in_time(run, capsys):
+def test_huge_and_deeply_nested_files_are_refused_quickly(run, capsys):
     deep = "[" * 500_000
     for text in (
         deep,
@@ -186,7 +186,7 @@ def honest(tensors, values):
     return save(tensors, {"format": module.FORMAT, "sha256": module._digest(tensors, values), "values": values})
 
 
-def test_a_checkpoint_with_a_right_checksum_is_still_not_believed(run, capsys):
+def test_a_checkpoint_with_a_valid_checksum_is_still_checked(run, capsys):
     """The checksum is against accidents; a stranger can compute it."""
     newest = max((run / "checkpoints").glob("frame_*"))
     good = read_checkpoint(newest)
@@ -232,7 +232,7 @@ def test_a_checkpoint_with_a_right_checksum_is_still_not_believed(run, capsys):
         assert "launch.py" in refused(capsys, "train", "--run-dir", run, "--resume", "--frames", "160")
 
 
-def test_a_question_networks_optimiser_is_believed_no_more(make_config, capsys, never):
+def test_the_optimiser_state_of_the_questions_is_checked(make_config, capsys, never):
     config = make_config(task="reverse_gvf", meta_interval=2, frames=100)
     train(config, never)
     newest = max((config.run_path / "checkpoints").glob("frame_*"))
@@ -256,7 +256,7 @@ def is_of_window(name):
     return name.startswith(("learner.meta.window.batch.", "learner.meta.window.learning_rates"))
 
 
-def test_a_ray_pool_believes_no_negative_count(make_config, monkeypatch, never):
+def test_a_ray_pool_refuses_negative_counters(make_config, monkeypatch, never):
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     pool = RayPool(make_config(pool="ray"), Resources(1, 4, 1), never)
     with pytest.raises(ValueError, match="-1 actors"):
@@ -267,7 +267,7 @@ BAD_COUNTERS = [[-1, 0], [0.5, 1.0], [1], [[1, 2]], [2**62, 1]]
 
 
 @pytest.mark.parametrize("counters", BAD_COUNTERS[:4])
-def test_evaluate_believes_no_counter(run, capsys, counters):
+def test_evaluate_checks_the_counters(run, capsys, counters):
     newest = max((run / "checkpoints").glob("frame_*"))
     good = read_checkpoint(newest)
     write_checkpoint(newest, Checkpoint(good.tensors | {"learner.counters": torch.tensor(counters)}, good.values))
@@ -283,7 +283,7 @@ def test_weights_that_are_not_finite_are_refused(run, capsys):
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(50_000, marks=pytest.mark.slow)])
-def test_configs_and_metrics_are_fuzzed(run, count):
+def test_fuzzed_configs_and_metrics_are_refused_or_read(run, count):
     rng, config, metrics = random.Random(count), run / "config.json", run / "metrics.jsonl"
     texts = {path: path.read_bytes() for path in (config, metrics)}
     directory, accepted = RunDirectory.open(run), 0
@@ -310,7 +310,7 @@ def test_configs_and_metrics_are_fuzzed(run, count):
         assert all(frame <= 60 for frame in frames)
 
 
-def test_a_default_directory_has_no_parts_of_a_path():
+def test_a_default_run_directory_is_a_single_path_component():
     for game in ("gym:../../x", "gym:a/../../b:Game-v0", "gym:/etc/x:Game-v0"):
         config = TrainConfig.from_dict({"env": {"game": game}})
         assert len(config.run_path.parts) == 2

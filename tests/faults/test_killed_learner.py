@@ -50,7 +50,7 @@ def let_progress(process, run_dir):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_serial_run_killed_at_random_equals_one_that_was_not(make_config, tmp_path, kills):
+def test_a_serial_run_killed_at_random_equals_an_uninterrupted_one(make_config, tmp_path, kills):
     """Checkpoints are written all the time, so that kills fall into the writing of them."""
     frames = 500 * kills
     whole, broken = (
@@ -140,7 +140,7 @@ def whole_run(tmp_path_factory):
     [("fdopen", 1, "half"), ("fsync", 1, "whole"), ("replace", 1, "whole"), ("fsync", 2, "none"), ("unlink", 3, "none")],
     ids=["writing", "flushing", "renaming", "flushing the directory", "after it"],
 )
-def test_a_run_killed_inside_a_checkpoints_write_equals_one_that_was_not(whole_run, tmp_path, file, function, call, left):
+def test_a_run_killed_while_writing_a_checkpoint_equals_an_uninterrupted_one(whole_run, tmp_path, file, function, call, left):
     broken = whole_run.with_run(run_dir=str(tmp_path / "broken"))
     process = PROCESSES.Process(target=train_to_a_write, args=(broken, file, function, call))
     process.start()
@@ -186,7 +186,7 @@ def test_a_ray_run_killed_twenty_times_ends_with_one_curve(tmp_path):
     assert curve(run_dir) == expected
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again_and_says_so(make_config, caplog, never):
+def test_a_run_killed_before_its_first_checkpoint_starts_again_with_a_warning(make_config, caplog, never):
     from training.loop import train
 
     config = make_config(frames=40)
@@ -201,7 +201,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_and_says_so(make_
     assert count_lines(config.run_path / "metrics.jsonl") == 2
 
 
-def test_a_run_killed_in_its_first_write_leaves_nothing_in_the_way_of_the_next(make_config, never):
+def test_a_run_killed_in_its_first_write_does_not_block_the_next(make_config, never):
     from training.loop import train
 
     config = make_config(frames=40)

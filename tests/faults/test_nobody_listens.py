@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import launch
-from studies.compare.progress import GridProgress
+from studies.compare.progress import SweepProgress
 from tests.running import ROOT
 from training.progress import Progress
 
@@ -42,7 +42,7 @@ def train(run_dir, shell=(), **streams):
 
 
 @pytest.mark.parametrize("stderr", ["full", "dead", "closed"])
-def test_a_run_that_nobody_listens_to_finishes(tmp_path, dead_pipe, stderr):
+def test_a_run_finishes_although_stderr_fails(tmp_path, dead_pipe, stderr):
     with open("/dev/full", "w") as full:
         target = {"full": full, "dead": dead_pipe, "closed": None}[stderr]
         shell = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if stderr == "closed" else []
@@ -53,7 +53,7 @@ def test_a_run_that_nobody_listens_to_finishes(tmp_path, dead_pipe, stderr):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 480
 
 
-def test_a_reader_who_leaves_sees_no_traceback_and_the_result_is_written(tmp_path, dead_pipe):
+def test_a_closed_stdout_gives_no_traceback_and_the_result_is_written(tmp_path, dead_pipe):
     done = train(tmp_path / "run", stdout=dead_pipe, stderr=subprocess.PIPE)
     assert done.returncode == 128 + signal.SIGPIPE
     assert "Traceback" not in done.stderr
@@ -77,7 +77,7 @@ class Refusing(io.StringIO):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal):
+def test_progress_that_cannot_be_printed_is_left_out(monkeypatch, terminal):
     monkeypatch.setattr(threading, "excepthook", launch.report_thread)  # The bar is drawn by a thread.
     monkeypatch.setattr("training.progress.PLAIN_SECONDS", 0.0)
     stderr = Refusing(terminal)
@@ -87,7 +87,7 @@ def test_bars_and_tables_that_cannot_be_drawn_are_left_out(monkeypatch, terminal
     progress.close()
     drawn = stderr.refused
     assert drawn
-    table = GridProgress([], {})
+    table = SweepProgress([], {})
     table.show(set(), set(), {})
     table.close()
     assert stderr.refused > drawn

@@ -51,12 +51,12 @@ def play_two_steps(**odd):
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
-def test_a_reward_that_is_no_number_names_its_environment_and_action(reward):
+def test_a_non_finite_reward_names_its_environment_and_action(reward):
     with pytest.raises(GameError, match=f"environment 0 gave the reward {reward} for action 1"):
         play_two_steps(reward=reward)
 
 
-def test_an_observation_that_is_no_image_names_its_environment_and_action():
+def test_an_invalid_observation_names_its_environment_and_action():
     with pytest.raises(GameError, match="environment 0 of Odd-v0 failed at action 1: TypeError: the observation is float64"):
         play_two_steps(observation=np.full((40, 40), math.nan))
     with pytest.raises(GameError, match=r"environment 0 of Odd-v0 failed at action 1: TypeError: the observation is uint8 .7."):
@@ -64,7 +64,7 @@ def test_an_observation_that_is_no_image_names_its_environment_and_action():
 
 
 @pytest.mark.parametrize("pool", ["serial", "ray"])
-def test_a_game_that_raises_ends_a_run_with_a_checkpoint_of_where_it_was(make_config, never, monkeypatch, pool):
+def test_a_game_that_raises_ends_the_run_with_a_checkpoint(make_config, never, monkeypatch, pool):
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 1)
     config = make_config(game="gym:tests.fragile:Fragile-v0", pool=pool, num_actors=1, envs_per_actor=4, frames=1000)
     cause = r"environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
@@ -89,7 +89,7 @@ def poisoned(make_config, poison, updates, **overrides):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize(("task", "updates"), [("none", 1), ("reverse_gvf", 1), ("reverse_gvf", 2)])
-def test_a_poisoned_batch_changes_nothing_and_is_named(make_config, task, updates, value):
+def test_a_non_finite_batch_makes_no_update_and_is_named(make_config, task, updates, value):
     """Also as the outer batch of the meta-gradient, which with K = 2 is the third."""
     learner, batch = poisoned(
         make_config, lambda b: b.logits[0].fill_(value), updates, task=task, meta_interval=2, reward_clip=0.0
@@ -102,7 +102,7 @@ def test_a_poisoned_batch_changes_nothing_and_is_named(make_config, task, update
         assert torch.equal(tensor, after[name]), name
 
 
-def test_a_poisoned_meta_gradient_names_the_parameter_and_moves_nothing(make_config, never, monkeypatch):
+def test_a_non_finite_meta_gradient_makes_no_update_and_names_the_parameter(make_config, never, monkeypatch):
     backpropagate = MetaGradient.backpropagate
 
     def poisoned_gradient(self, *arguments, **options):

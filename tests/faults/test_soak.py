@@ -37,26 +37,26 @@ def samples(**changes):
         "threads that come and go",
     ],
 )  # fmt: skip
-def test_leaks_are_told_from_flat_runs(name, change, flat):
+def test_leaks_are_detected(name, change, flat):
     verdict = soak.judge(samples(**{name: change}))
     assert verdict.flat == flat
     others = verdict.lines() | {name: ""}
     assert set(others.values()) == {"", "+0.00%", "30"}
 
 
-def test_what_is_reported():
+def test_the_text_of_a_memory_report():
     changed = samples(learner_fds=lambda look: 30 if look < 0.7 else 32, learner_mb=lambda look: 500 if look < 0.5 else 450)
     lines = soak.judge(changed).lines()
     assert (lines["learner_mb"], lines["learner_fds"]) == ("-10.00%", "30, later 32 (30 to 32)")
 
 
-def test_a_run_too_short_to_be_judged_says_so():
+def test_a_run_too_short_for_a_memory_report_is_refused():
     with pytest.raises(SystemExit, match="too short"):
         soak.judge(samples()[:3])
 
 
 @pytest.mark.slow
-def test_a_short_soak_watches_a_real_run_and_judges_it(tmp_path):
+def test_a_short_soak_of_a_real_run(tmp_path):
     """Whether it finds so short a run flat is another matter: Python itself is still warming up."""
     flags = f"--game catch --torso shallow --num-actors 1 --frames 30_000 --seconds 0.1 --out {tmp_path / 'soak'}"
     command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), *flags.split()]

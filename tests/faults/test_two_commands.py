@@ -23,7 +23,7 @@ def hold(path, ready):
         signal.pause()
 
 
-def test_the_second_command_is_refused_and_a_dead_owner_holds_nothing(make_config, capsys, never):
+def test_a_second_command_is_refused_and_a_dead_process_holds_no_lock(make_config, capsys, never):
     config = make_config(frames=40)
     train(config, never)
     ready = PROCESSES.Event()
@@ -60,7 +60,7 @@ def evaluate_often(path, failures):
             raise
 
 
-def test_evaluations_beside_a_run_that_replaces_its_checkpoints(make_config):
+def test_evaluation_during_training_that_replaces_checkpoints(make_config):
     config = make_config(frames=10**9, checkpoint_minutes=1e-9, keep_checkpoints=1)
     checkpoints = config.run_path / "checkpoints"
     training = start_training(config)
@@ -84,7 +84,7 @@ def test_evaluations_beside_a_run_that_replaces_its_checkpoints(make_config):
     assert result["frame"] > 0
 
 
-def test_scores_outlast_a_command_that_clears_unfinished_files_away(make_config, never, monkeypatch):
+def test_scores_survive_a_command_that_removes_unfinished_files(make_config, never, monkeypatch):
     """A run that is resumed removes what killed commands left, and cannot know that this file is still being written."""
     config = make_config(frames=40)
     train(config, never)

@@ -48,7 +48,7 @@ def send(process, number):
         ("ray", [signal.SIGKILL]),
     ],
 )
-def test_a_run_saves_if_it_can_and_leaves_nothing_behind(tmp_path, pool, numbers):
+def test_a_stopped_run_saves_if_it_can_and_leaves_no_processes_or_files(tmp_path, pool, numbers):
     """Started from another directory; with one actor suspended where the run is killed, which must not outlive it."""
     run_dir, memory = tmp_path / "run", plasma_files()
     process = start_command(*TRAIN, "--run-dir", run_dir, "--pool", pool, cwd=tmp_path)
@@ -110,7 +110,7 @@ def test_the_second_interrupt_ends_a_native_call_that_does_not_return(library):
         process.wait()
 
 
-def test_an_evaluation_that_is_stopped_writes_nothing(make_config, never, capsys):
+def test_a_stopped_evaluation_writes_nothing(make_config, never, capsys):
     config, stop = make_config(frames=40), threading.Event()
     train(config, never)
     stop.set()
@@ -119,7 +119,7 @@ def test_an_evaluation_that_is_stopped_writes_nothing(make_config, never, capsys
     assert not (config.run_path / "evaluation.json").exists()
 
 
-def test_a_ray_that_does_not_start_leaves_sigterm_as_it_was(monkeypatch):
+def test_a_failed_start_of_ray_restores_the_sigterm_handler(monkeypatch):
     """Ray takes the handler over before all else that may fail."""
 
     def failing(*_):
@@ -137,7 +137,7 @@ def test_a_ray_that_does_not_start_leaves_sigterm_as_it_was(monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_film_that_is_stopped_leaves_the_scores(make_config, never, capsys, monkeypatch):
+def test_a_stopped_video_keeps_the_scores(make_config, never, capsys, monkeypatch):
     config, stop = make_config(frames=40), threading.Event()
     train(config, never)
     record_frames = evaluator.record_frames
@@ -153,7 +153,7 @@ def test_a_film_that_is_stopped_leaves_the_scores(make_config, never, capsys, mo
     assert not (config.run_path / "videos").exists()
 
 
-def test_the_guardian_ends_only_what_writes_into_its_own_directory(tmp_path):
+def test_the_guardian_kills_only_processes_of_its_own_session_directory(tmp_path):
     """Another Ray on the machine, another user's or another run's, is one that writes elsewhere."""
     ours, others = tmp_path / "ours", tmp_path / "others"
     processes = {}

@@ -29,11 +29,11 @@ def test_intervals_keep_the_shape_and_the_seed():
     assert not np.array_equal(low, bootstrap_interval(mean, curves, seed=1)[0])
 
 
-def test_one_seed_has_an_interval_of_no_width():
+def test_one_seed_has_an_interval_of_zero_width():
     assert bootstrap_interval(mean, np.array([4.0])) == (4.0, 4.0)
 
 
-def test_two_samples_are_drawn_independently():
+def test_two_samples_are_resampled_independently():
     low, high = bootstrap_interval(lambda x, y: x.mean() - y.mean(), np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     assert low == -1
     assert high == 1

@@ -9,7 +9,7 @@ def test_every_task_is_measured(make_config, never):
     assert all(cost > 0 for cost in costs.values())
 
 
-def test_memory_is_measured_in_a_process_of_its_own(make_config, never):
+def test_peak_memory_is_measured_for_every_interval(make_config, never):
     peaks = measure_memory(make_config(), never)
     assert list(peaks) == [str(interval) for interval in MEMORY_INTERVALS]
     assert all(50 < peak < 5000 for peak in peaks.values())

@@ -26,7 +26,7 @@ def test_every_part_is_measured(monkeypatch, never, capsys):
     assert "efficiency" in capsys.readouterr().out
 
 
-def test_shares_are_of_the_lines_that_have_them():
+def test_time_shares_are_averaged_over_the_lines_that_have_them():
     lines = [
         {"frame": 0, "charts/wall_seconds": 1.0, "time/wait": 0.9},
         {"frame": 100, "charts/wall_seconds": 10.0, "time/wait": 0.2, "time/actor_env": 0.5},
@@ -46,7 +46,7 @@ def test_shares_are_of_the_lines_that_have_them():
         pytest.param("training", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_benchmark_that_is_stopped_leaves_promptly_and_quietly(moment, number):
+def test_a_stopped_benchmark_exits_promptly_without_traceback(moment, number):
     """Whether it measures a part alone, in processes that a terminal's Ctrl-C reaches as well, or trains."""
     seconds = 3600 if moment == "alone" else 1
     process = start_command("benchmark", "--game", "catch", "--torso", "shallow", "--batch-size", 4, "--seconds", seconds)

@@ -1,8 +1,9 @@
-"""Archived trials: what is kept, what a report makes of them, and what becomes of damaged and foreign ones."""
+"""Archived trials: their content, reports from them, and damaged or foreign ones."""
 
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,26 +13,26 @@ from configs.train import LearnerConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.archive import archive_path, read_archive, write_archive
 from studies.compare.scheduler import compare
-from studies.compare.sweep import Grid, TrialState
+from studies.compare.sweep import Sweep, TrialStatus
 from studies.report.records import collect
 from studies.report.report import make_report
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 from training.files import parse_json
 
 
-def finished_grid(directory, archive, **settings):
-    """A grid whose trials are all finished and archived, of which only the archive is left."""
-    grid = make_grid(directory / "grid", seeds=2, archive=str(archive), **settings)
-    for number, trial in enumerate(grid.trials):
+def finished_sweep(directory, archive, **settings):
+    """A sweep whose trials are all finished and archived, of which only the archive is left."""
+    sweep = make_sweep(directory / "sweep", seeds=2, archive=str(archive), **settings)
+    for number, trial in enumerate(sweep.trials):
         write_trial(trial, score=float(number))
-    with grid.claimed("launch.py compare"):
+    with sweep.claimed("launch.py compare"):
         pass
-    return grid
+    return sweep
 
 
 @pytest.fixture
 def archived(tmp_path):
-    return finished_grid(tmp_path, tmp_path / "archive")
+    return finished_sweep(tmp_path, tmp_path / "archive")
 
 
 def change(path, alter):
@@ -48,7 +49,7 @@ def rewrite(path, alter):
     write_archive(path, trial.record, trial.result, trial.lines)
 
 
-def test_an_archive_holds_what_a_report_needs(archived, tmp_path):
+def test_a_report_from_an_archive_equals_one_from_run_directories(archived, tmp_path):
     from_runs, from_archive = collect([archived.out]), collect([archived.archive])
     assert [trial.name for trial in from_archive.trials] == [trial.name for trial in from_runs.trials]
     for ours, theirs in zip(from_archive.trials, from_runs.trials, strict=True):
@@ -71,7 +72,7 @@ def test_curves_are_kept_to_six_digits_and_other_metrics_are_not(tmp_path):
         {"frame": 200, "charts/episode_return": 2, "questions/discount_mean": 0.75},
     ]
     path = archive_path(tmp_path, "t")
-    config = make_grid(tmp_path / "grid").trials[0].config
+    config = make_sweep(tmp_path / "sweep").trials[0].config
     write_archive(path, {"config": config.to_dict()}, {"frames": 200}, lines)
     assert read_archive(path).lines[1] == {"frame": 200, "charts/episode_return": 2.0, "questions/discount_mean": 0.75}
     first = read_archive(path).lines[0]
@@ -80,38 +81,74 @@ def test_curves_are_kept_to_six_digits_and_other_metrics_are_not(tmp_path):
     assert read_archive(path).config == config
 
 
-def test_what_is_archived_is_not_trained_again(archived, monkeypatch, capsys):
+def test_archived_trials_are_not_trained_again(archived, monkeypatch, capsys):
     monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("a trial was started"))
     shutil.rmtree(archived.out)
-    assert set(archived.states().values()) == {TrialState.FINISHED}
+    assert set(archived.statuses().values()) == {TrialStatus.FINISHED}
     assert not archived.out.exists()
     compare(archived.config, "again", threading.Event())
     assert "nothing is left to do: 4 of 4 trials finished" in capsys.readouterr().out
     assert len(collect([archived.out]).trials) == 4
 
 
-def test_a_grid_that_gets_an_archive_later_fills_it(tmp_path):
-    grid = make_grid(tmp_path / "grid", seeds=2)
-    for trial in grid.trials[:3]:
+def as_written_by_an_earlier_version(directory):
+    """The directory of a sweep with grid.json, and the settings under "grid", in the place of sweep.json and "sweep"."""
+    record = json.loads((directory / "sweep.json").read_text())
+    record["grid"] = record.pop("sweep")
+    (directory / "sweep.json").unlink()
+    (directory / "grid.json").write_text(json.dumps(record))
+
+
+def test_the_directory_of_an_earlier_version_is_read_and_continued(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", seeds=2)
+    write_trial(sweep.trials[0], score=1.0)
+    as_written_by_an_earlier_version(sweep.out)
+    before = (sweep.out / "grid.json").read_bytes()
+    found = collect([sweep.out])
+    assert (found.problems, len(found.trials), len(found.missing)) == ([], 1, 3)
+    assert found.commands == ["launch.py compare --games catch"]
+    with sweep.claimed("again"):
+        assert sweep.statuses()[sweep.trials[0].name] is TrialStatus.FINISHED
+    assert (sweep.out / "grid.json").read_bytes() == before
+    assert not (sweep.out / "sweep.json").exists()
+    with pytest.raises(RunError, match=r"holds another sweep .--seeds 2, not 3"):
+        Sweep(replace(sweep.config, seeds=3)).statuses()
+
+
+def test_the_archive_of_an_earlier_version_is_read_and_continued(archived, monkeypatch):
+    as_written_by_an_earlier_version(archived.archive)
+    assert len(collect([archived.archive]).trials) == 4
+    shutil.rmtree(archived.out)
+    monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("a trial was started"))
+    compare(archived.config, "again", threading.Event())
+    assert len(collect([archived.out]).trials) == 4
+    assert not (archived.archive / "sweep.json").exists()
+    with pytest.raises(RunError, match=r"--eval-episodes 30, not 7.*choose another --archive"):
+        Sweep(replace(archived.config, eval_episodes=7, out=str(archived.out / "other"))).statuses()
+
+
+def test_a_sweep_that_gets_an_archive_later_fills_it(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", seeds=2)
+    for trial in sweep.trials[:3]:
         write_trial(trial, score=1.0)
-    write_trial(grid.trials[3], score=None)
-    with grid.claimed("first"):
+    write_trial(sweep.trials[3], score=None)
+    with sweep.claimed("first"):
         pass
-    again = make_grid(tmp_path / "grid", seeds=2, archive=str(tmp_path / "archive"))
+    again = make_sweep(tmp_path / "sweep", seeds=2, archive=str(tmp_path / "archive"))
     with again.claimed("second"):
         pass
     found = collect([tmp_path / "archive"])
-    assert [trial.name for trial in found.trials] == sorted(trial.name for trial in grid.trials[:3])
-    assert found.missing == [grid.trials[3].name]
+    assert [trial.name for trial in found.trials] == sorted(trial.name for trial in sweep.trials[:3])
+    assert found.missing == [sweep.trials[3].name]
 
 
 @pytest.mark.parametrize(
     ("alter", "complaint"),
     [
-        (lambda content: content["result"].update(training_return=99.0), "its digest does not fit its content"),
-        (lambda content: content["curves"]["frame"].pop(), "its digest does not fit its content"),
+        (lambda content: content["result"].update(training_return=99.0), "its digest does not match its content"),
+        (lambda content: content["curves"]["frame"].pop(), "its digest does not match its content"),
         (lambda content: content.update(format=7), "has format 7; this version reads 1"),
-        (lambda content: content.pop("digest"), "its digest does not fit its content"),
+        (lambda content: content.pop("digest"), "its digest does not match its content"),
     ],
 )
 def test_a_damaged_archive_is_named_left_out_and_never_trained_over(archived, alter, complaint):
@@ -124,12 +161,12 @@ def test_a_damaged_archive_is_named_left_out_and_never_trained_over(archived, al
     assert len(found.trials) == 3
     shutil.rmtree(archived.out)
     with pytest.raises(RunError, match=complaint):
-        archived.states()
+        archived.statuses()
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"format": 1}', b"\x00" * 100, b"[" * 100_000])
-def test_what_is_no_archive(archived, text):
+def test_files_that_are_no_archived_trial_are_refused(archived, text):
     path = archive_path(archived.archive, archived.trials[0].name)
     path.write_bytes(text)
     with pytest.raises(RunError, match=path.name):
@@ -145,7 +182,7 @@ def test_what_is_no_archive(archived, text):
         (lambda trial: trial.record["config"].update(task="nonsense"), "nonsense"),
     ],
 )
-def test_a_digest_alone_does_not_make_it_sound(archived, alter, complaint):
+def test_content_is_checked_besides_the_digest(archived, alter, complaint):
     path = archive_path(archived.archive, archived.trials[0].name)
     rewrite(path, alter)
     with pytest.raises(RunError, match=complaint):
@@ -160,38 +197,38 @@ def test_links_are_not_followed(archived, tmp_path):
         read_archive(path)
 
 
-def test_the_archive_of_another_grid_is_refused(archived, tmp_path):
-    other = make_grid(tmp_path / "other", seeds=2, archive=str(archived.archive), eval_episodes=7)
+def test_the_archive_of_another_sweep_is_refused(archived, tmp_path):
+    other = make_sweep(tmp_path / "other", seeds=2, archive=str(archived.archive), eval_episodes=7)
     with pytest.raises(RunError, match=r"--eval-episodes 30, not 7.*choose another --archive"):
-        other.states()
+        other.statuses()
 
 
 def test_an_archived_trial_of_other_settings_is_refused(archived):
     shutil.rmtree(archived.out)
     path = archive_path(archived.archive, archived.trials[0].name)
     rewrite(path, lambda trial: trial.record["config"]["learner"].update(learning_rate=1e-3))
-    with pytest.raises(RunError, match=r"is not of this grid: the run was started with --learning-rate 0\.001"):
-        archived.states()
+    with pytest.raises(RunError, match=r"is not part of this sweep: the run was started with --learning-rate 0\.001"):
+        archived.statuses()
 
 
-def test_archives_of_another_protocol_stay_apart(tmp_path):
-    grids = [
-        finished_grid(tmp_path / name, tmp_path / f"{name}-archive", games=("pong",), protocol=name)
+def test_archives_of_another_protocol_are_not_pooled(tmp_path):
+    sweeps = [
+        finished_sweep(tmp_path / name, tmp_path / f"{name}-archive", games=("pong",), protocol=name)
         for name in ("impala", "machado")
     ]
-    found = collect([grid.archive for grid in grids])
+    found = collect([sweep.archive for sweep in sweeps])
     assert {trial.game_label for trial in found.trials} == {"pong (impala)", "pong (machado)"}
 
 
-def test_archives_of_other_settings_are_told_apart(tmp_path):
-    first = finished_grid(tmp_path / "a", tmp_path / "a-archive", tasks=("none",))
+def test_archives_of_other_settings_are_confounded(tmp_path):
+    first = finished_sweep(tmp_path / "a", tmp_path / "a-archive", tasks=("none",))
     learner = LearnerConfig(unroll=5, batch_size=8)
-    second = finished_grid(tmp_path / "b", tmp_path / "b-archive", tasks=("reverse_gvf",), learner=learner)
+    second = finished_sweep(tmp_path / "b", tmp_path / "b-archive", tasks=("reverse_gvf",), learner=learner)
     found = collect([first.archive, second.archive])
     assert any("trials differ in --unroll" in problem for problem in found.problems)
 
 
-def test_two_versions_of_the_code_are_told(archived):
+def test_several_versions_of_the_code_are_reported(archived):
     assert not collect([archived.archive]).problems
 
     def with_commit(trial):
@@ -199,11 +236,11 @@ def test_two_versions_of_the_code_are_told(archived):
 
     rewrite(archive_path(archived.archive, archived.trials[0].name), with_commit)
     (problem,) = collect([archived.archive]).problems
-    assert problem.startswith("several versions of the code made the trials (3 by ")
+    assert problem.startswith("the trials are from several versions of the code (3 by ")
     assert "1 by ffffffffff" in problem
 
 
-def test_a_trial_continued_with_other_code_is_told(archived):
+def test_a_trial_resumed_with_other_code_is_reported(archived):
     def resumed(trial):
         trial.record["resumed"] = [{"frame": 5, "commit": "e" * 40}]
 
@@ -214,17 +251,17 @@ def test_a_trial_continued_with_other_code_is_told(archived):
     assert "then eeeeeeeeee" in problem
 
 
-def test_other_versions_of_libraries_are_told(archived):
+def test_several_versions_of_a_library_are_reported(archived):
     rewrite(archive_path(archived.archive, archived.trials[0].name), lambda trial: trial.record["versions"].update(torch="9.0"))
     (problem,) = collect([archived.archive]).problems
-    assert problem.startswith("several versions of torch made the trials (3 with ")
+    assert problem.startswith("the trials are from several versions of torch (3 with ")
     assert problem.endswith("1 with 9.0)")
 
 
-def test_a_disk_that_is_full_under_the_archive_does_not_end_the_grid(archived, monkeypatch, capsys):
+def test_a_disk_that_is_full_under_the_archive_does_not_end_the_sweep(archived, monkeypatch, capsys):
     def full(*_):
         raise RunError("cannot write archive: No space left on device")
 
-    monkeypatch.setattr(Grid, "keep", full)
-    compare_module.GridRun(archived, None, set())._keep(archived.trials[0])
-    assert "No space left on device; continuing the grid tries again" in capsys.readouterr().err
+    monkeypatch.setattr(Sweep, "keep", full)
+    compare_module.SweepRun(archived, None, set())._archive(archived.trials[0])
+    assert "No space left on device; the trial is archived when the sweep is continued" in capsys.readouterr().err

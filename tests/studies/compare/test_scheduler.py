@@ -1,4 +1,4 @@
-"""Grids that run: interrupted, killed and continued; with trials that fail; on more than one core."""
+"""Sweeps that run: interrupted, killed and continued; with trials that fail; on more than one core."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from configs.report import ReportConfig
 from configs.train import AgentConfig, LearnerConfig, TaskConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.scheduler import compare, share_cores
-from studies.compare.sweep import Grid, TrialState
+from studies.compare.sweep import Sweep, TrialStatus
 from studies.report.report import make_report
 from tests.dying import MARK
 from tests.training.test_loop import assert_same_run
-from tests.trial_files import FRAMES, make_grid, write_trial
+from tests.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
 
 SMALL = {
@@ -41,7 +41,7 @@ SMALL = {
 @pytest.fixture
 def unmeasured(monkeypatch):
     """Leaves out the estimate, for games that cannot be played here."""
-    monkeypatch.setattr(compare_module, "estimate_grid", lambda *_: None)
+    monkeypatch.setattr(compare_module, "estimate_sweep", lambda *_: None)
     monkeypatch.setattr(compare_module, "print_estimate", lambda *_: None)
 
 
@@ -62,9 +62,9 @@ def wait_for(process, found, seconds=120):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, never, unmeasured):
+def test_an_interrupted_and_killed_sweep_equals_an_uninterrupted_one(tmp_path, never, unmeasured):
     """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
-    out, frames = tmp_path / "grid", 4000
+    out, frames = tmp_path / "sweep", 4000
     process = start(out, frames)
     try:
         children = wait_for(process, lambda: list(out.glob("*/metrics.jsonl")))
@@ -90,8 +90,8 @@ def test_a_grid_interrupted_and_killed_equals_one_that_was_neither(tmp_path, nev
 
     config = CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=1, frames=frames, out=str(out), **SMALL)
     compare(config, "again", never)
-    for trial in Grid(config).trials:
-        assert trial.state() is TrialState.FINISHED
+    for trial in Sweep(config).trials:
+        assert trial.status() is TrialStatus.FINISHED
         whole = trial.config.with_run(run_dir=str(tmp_path / trial.name), checkpoint_minutes=5.0)
         result = train(whole, never)
         assert_same_run(whole, trial.config)
@@ -114,30 +114,30 @@ def assert_in_tensorboard(out, trial, result):
     assert "evaluation/game" in board.Tags()["images"]
 
 
-def test_a_trial_that_fails_is_reported_and_one_that_dies_is_taken_up_again(tmp_path, never, unmeasured, monkeypatch):
+def test_a_failing_trial_is_reported_and_a_killed_one_is_retried(tmp_path, never, unmeasured, monkeypatch):
     monkeypatch.setenv(MARK, str(tmp_path / "died"))
     games = ("gym:tests.counter:Failing-v0", "catch", "gym:tests.dying:Dying-v0")
     config = CompareConfig(games=games, tasks=("none",), seeds=1, frames=200, out=str(tmp_path / "g"), attempts=2, **SMALL)
     started = []
-    begin = compare_module.GridRun._start
-    monkeypatch.setattr(compare_module.GridRun, "_start", lambda self, trial: (started.append(trial.name), begin(self, trial)))
+    begin = compare_module.SweepRun._start
+    monkeypatch.setattr(compare_module.SweepRun, "_start", lambda self, trial: (started.append(trial.name), begin(self, trial)))
     with pytest.raises(
         PoolError,
         match=r"^1 of 3 trials failed: .*Failing-v0-none-seed1: .* action [0-2]: RuntimeError: the joystick came off$",
     ):
         compare(config, "test", never)
-    failing, catch, dying = (trial.name for trial in Grid(config).trials)
+    failing, catch, dying = (trial.name for trial in Sweep(config).trials)
     assert sorted(started) == sorted([failing, failing, catch, dying, dying])
     assert (tmp_path / "died").exists()
     failures = json.loads((tmp_path / "g" / "failures.json").read_text())
     assert list(failures) == [failing]
     assert failures[failing].endswith("RuntimeError: the joystick came off")
-    states = Grid(config).states()
-    assert (states[catch], states[dying]) == (TrialState.FINISHED, TrialState.FINISHED)
-    assert states[failing] is not TrialState.FINISHED
+    statuses = Sweep(config).statuses()
+    assert (statuses[catch], statuses[dying]) == (TrialStatus.FINISHED, TrialStatus.FINISHED)
+    assert statuses[failing] is not TrialStatus.FINISHED
 
 
-def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
+def test_varied_settings_appear_in_the_report_and_in_hparams(tmp_path, never, unmeasured):
     vary = ("reverse_gvf.answer_weight=0.1,0.3",)
     config = CompareConfig(
         games=("catch",), tasks=("none", "reverse_gvf"), vary=vary, seeds=1, frames=200, out=str(tmp_path / "g"), **SMALL
@@ -150,7 +150,7 @@ def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [(label, 1) for label in labels]
     assert [pair["agent"] for pair in numbers["comparisons"]] == labels[1:]
     listed = {}
-    for trial in Grid(config).trials:
+    for trial in Sweep(config).trials:
         (path,) = trial.path.glob("*.hparams")
         tags = [value for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
         (start,) = [value for value in tags if value.tag == "_hparams_/session_start_info"]
@@ -162,13 +162,13 @@ def test_settings_are_varied_reported_and_listed(tmp_path, never, unmeasured):
 
 
 @pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
-def test_a_trial_with_actors_of_its_own(tmp_path, never, unmeasured):
+def test_a_trial_with_ray_actors(tmp_path, never, unmeasured):
     config = CompareConfig(
         games=("catch",), tasks=("none",), seeds=1, frames=400, out=str(tmp_path / "g"), cores_per_trial=2, **SMALL
     )
     compare(config, "test", never)
-    trial = Grid(config).trials[0]
-    assert trial.state() is TrialState.FINISHED
+    trial = Sweep(config).trials[0]
+    assert trial.status() is TrialStatus.FINISHED
     last = json.loads((trial.path / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["actors/alive"], last["actors/restarted"]) == (1, 0)
     assert last["memory/actors_mb"] > 0
@@ -181,13 +181,13 @@ def test_cores_are_shared_between_learner_and_actors(make_config):
     assert config.actors.num_actors == actors
 
 
-def test_a_finished_grid_measures_and_starts_nothing(tmp_path, never, monkeypatch, capsys):
-    grid = make_grid(tmp_path / "g")
-    for trial in grid.trials:
+def test_a_finished_sweep_is_neither_measured_nor_started(tmp_path, never, monkeypatch, capsys):
+    sweep = make_sweep(tmp_path / "g")
+    for trial in sweep.trials:
         write_trial(trial, score=1.0)
     monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("started"))
-    monkeypatch.setattr(compare_module, "estimate_grid", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(compare_module, "estimate_sweep", lambda *_: pytest.fail("measured"))
     compare(
-        CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(grid.out)), "x", never
+        CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(sweep.out)), "x", never
     )
     assert capsys.readouterr().out == "nothing is left to do: 4 of 4 trials finished\n"

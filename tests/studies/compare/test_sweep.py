@@ -1,4 +1,4 @@
-"""The directory of a grid: whose it is, what has become of its trials, what it will take."""
+"""The directory of a sweep: its identity, the status of its trials, its estimated cost."""
 
 import io
 import json
@@ -13,12 +13,12 @@ from configs.errors import CheckpointError, ConfigError, GameError, RunError
 from configs.train import PRESETS, LearnerConfig, TaskConfig
 from envs.atari import published_scores
 from envs.game_sets import GAME_SETS, expand_games
-from studies.compare import estimate as grid_estimate
-from studies.compare import progress as grid_progress
-from studies.compare.estimate import Measured, estimate_grid, finishing_time
-from studies.compare.progress import Follower, GridProgress, clock
-from studies.compare.sweep import Grid, TrialState, read_json
-from tests.trial_files import FRAMES, make_grid, write_trial
+from studies.compare import estimate as sweep_estimate
+from studies.compare import progress as sweep_progress
+from studies.compare.estimate import Measured, estimate_sweep, finishing_time
+from studies.compare.progress import Follower, SweepProgress, clock
+from studies.compare.sweep import Sweep, TrialStatus, read_json
+from tests.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
 from training.run_lock import InUseError, locked
 
@@ -33,29 +33,29 @@ def test_sets_of_games():
         expand_games(["atari7"])
 
 
-def test_the_papers_grid():
-    paper = Grid(CompareConfig(**vars(COMPARE_PRESETS["paper"]) | {"out": "x"}))
+def test_the_papers_sweep():
+    paper = Sweep(CompareConfig(**vars(COMPARE_PRESETS["paper"]) | {"out": "x"}))
     assert len(paper.trials) == 10 * 5 * 3
     config = paper.trials[0].config
     assert config.run.frames == 200_000_000
     assert (config.agent, config.learner) == (PRESETS["paper"].agent, PRESETS["paper"].learner)
 
 
-def test_every_seed_comes_before_the_next_one(tmp_path):
-    grid = make_grid(tmp_path / "g", games=("catch", "puddleworld"), seeds=2, first_seed=4)
-    assert [trial.name for trial in grid.trials] == [
+def test_seeds_vary_slowest(tmp_path):
+    sweep = make_sweep(tmp_path / "g", games=("catch", "puddleworld"), seeds=2, first_seed=4)
+    assert [trial.name for trial in sweep.trials] == [
         "catch-none-seed4", "catch-reverse_gvf-seed4", "puddleworld-none-seed4", "puddleworld-reverse_gvf-seed4",
         "catch-none-seed5", "catch-reverse_gvf-seed5", "puddleworld-none-seed5", "puddleworld-reverse_gvf-seed5",
     ]  # fmt: skip
-    assert grid.trials[3].path == tmp_path / "g" / "puddleworld-reverse_gvf-seed4"
+    assert sweep.trials[3].path == tmp_path / "g" / "puddleworld-reverse_gvf-seed4"
 
 
 VARY = ("reverse_gvf.answer_weight=0.1,0.3", "learning_rate=3e-4,6e-4")
 
 
-def test_settings_are_a_dimension_of_a_grid(tmp_path):
-    grid = make_grid(tmp_path / "g", seeds=1, vary=VARY)
-    assert [trial.name for trial in grid.trials] == [
+def test_settings_are_a_dimension_of_a_sweep(tmp_path):
+    sweep = make_sweep(tmp_path / "g", seeds=1, vary=VARY)
+    assert [trial.name for trial in sweep.trials] == [
         "catch-none-learning_rate=3e-4-seed1",
         "catch-none-learning_rate=6e-4-seed1",
         "catch-reverse_gvf-answer_weight=0.1-learning_rate=3e-4-seed1",
@@ -63,30 +63,28 @@ def test_settings_are_a_dimension_of_a_grid(tmp_path):
         "catch-reverse_gvf-answer_weight=0.3-learning_rate=3e-4-seed1",
         "catch-reverse_gvf-answer_weight=0.3-learning_rate=6e-4-seed1",
     ]
-    last = grid.trials[-1]
+    last = sweep.trials[-1]
     assert (last.config.auxiliary.answer_weight, last.config.learner.learning_rate) == (0.3, 6e-4)
     assert last.path == tmp_path / "g" / last.name
-    assert grid.agents[0] == "none-learning_rate=3e-4"
-    record = read_json(grid.out / "grid.json")
-    assert record["grid"]["vary"] == list(VARY)
-    assert record["trials"] == [trial.name for trial in grid.trials]
-    assert set(grid.states().values()) == {TrialState.NEW}
+    assert sweep.agents[0] == "none-learning_rate=3e-4"
+    record = read_json(sweep.out / "sweep.json")
+    assert record["sweep"]["vary"] == list(VARY)
+    assert record["trials"] == [trial.name for trial in sweep.trials]
+    assert set(sweep.statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_grid_of_other_values_is_another(tmp_path):
-    make_grid(tmp_path / "g", vary=("learning_rate=3e-4,6e-4",))
+def test_a_sweep_with_other_varied_values_is_refused(tmp_path):
+    sweep = make_sweep(tmp_path / "g", vary=("learning_rate=3e-4,6e-4",))
     for vary, shown in {
         ("learning_rate=3e-4,7e-4",): "--vary learning_rate=3e-4,6e-4, not learning_rate=3e-4,7e-4",
         (): "--vary learning_rate=3e-4,6e-4, not nothing",
     }.items():
-        with pytest.raises(RunError, match=f"holds another grid .{shown}"):
-            Grid(CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(tmp_path / "g"),
-                               vary=vary)).states()  # fmt: skip
-    Grid(CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(tmp_path / "g"),
-                       vary=("learning-rate=0.0003,0.0006",))).states()  # fmt: skip
+        with pytest.raises(RunError, match=f"holds another sweep .{shown}"):
+            Sweep(replace(sweep.config, vary=vary)).statuses()
+    Sweep(replace(sweep.config, vary=("learning-rate=0.0003,0.0006",))).statuses()
 
 
-def test_names_that_no_directory_can_have_are_refused(tmp_path):
+def test_names_too_long_for_a_directory_are_refused(tmp_path):
     names = (
         "learning_rate",
         "rmsprop_eps",
@@ -98,26 +96,26 @@ def test_names_that_no_directory_can_have_are_refused(tmp_path):
     )
     vary = tuple(f"{name}={10**15 if name == 'warm_up_updates' else 0.12345678901234567}" for name in names)
     with pytest.raises(ConfigError, match="vary fewer settings"):
-        Grid(CompareConfig(games=("catch",), tasks=("none",), frames=FRAMES, out=str(tmp_path / "g"), vary=vary))
+        Sweep(CompareConfig(games=("catch",), tasks=("none",), frames=FRAMES, out=str(tmp_path / "g"), vary=vary))
 
 
-def test_what_has_become_of_a_trial(tmp_path, never):
-    grid = make_grid(tmp_path / "g", seeds=2)
-    finished, begun, interrupted, new = grid.trials
+def test_the_status_of_a_trial(tmp_path, never):
+    sweep = make_sweep(tmp_path / "g", seeds=2)
+    finished, begun, interrupted, new = sweep.trials
     write_trial(finished, score=1.0)
     write_trial(begun, score=None)
     train(interrupted.config, never)
     interrupted.directory.result_path.unlink()
     new.path.mkdir()
     (new.path / ".config.json.12.tmp").touch()  # Broken off while it wrote its first file.
-    assert list(grid.states().values()) == [
-        TrialState.FINISHED,
-        TrialState.BEGUN,
-        TrialState.INTERRUPTED,
-        TrialState.NEW,
+    assert list(sweep.statuses().values()) == [
+        TrialStatus.FINISHED,
+        TrialStatus.BEGUN,
+        TrialStatus.INTERRUPTED,
+        TrialStatus.NEW,
     ]
     begun.clear()
-    assert grid.states()[begun.name] is TrialState.NEW
+    assert sweep.statuses()[begun.name] is TrialStatus.NEW
 
 
 @pytest.mark.parametrize(
@@ -131,12 +129,10 @@ def test_what_has_become_of_a_trial(tmp_path, never):
         ({"cores_per_trial": 2}, "--pool serial, not ray"),
     ],
 )
-def test_another_grid_is_refused(tmp_path, change, difference):
-    out = tmp_path / "g"
-    ours = {"games": ("catch",), "tasks": ("none", "reverse_gvf"), "seeds": 2, "frames": FRAMES, "out": str(out)}
-    make_grid(out)
-    with pytest.raises(RunError, match="holds another grid") as error:
-        Grid(CompareConfig(**ours | change)).states()
+def test_another_sweep_is_refused(tmp_path, change, difference):
+    sweep = make_sweep(tmp_path / "g")
+    with pytest.raises(RunError, match="holds another sweep") as error:
+        Sweep(replace(sweep.config, **change)).statuses()
     assert difference in str(error.value)
 
 
@@ -148,29 +144,28 @@ def test_another_grid_is_refused(tmp_path, change, difference):
         {"learner": LearnerConfig(device="cpu", learner_threads=1)},
     ],
 )
-def test_how_a_grid_is_run_may_change(tmp_path, change):
-    make_grid(tmp_path / "g")
-    ours = {"games": ("catch",), "tasks": ("none", "reverse_gvf"), "seeds": 2, "frames": FRAMES, "out": str(tmp_path / "g")}
-    assert set(Grid(CompareConfig(**ours | change)).states().values()) == {TrialState.NEW}
+def test_settings_of_execution_may_change(tmp_path, change):
+    sweep = make_sweep(tmp_path / "g")
+    assert set(Sweep(replace(sweep.config, **change)).statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_grid_file_that_also_records_how_it_was_run_is_still_this_grids(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    record = read_json(grid.out / "grid.json")
-    record["grid"]["auxiliary"]["meta_memory_gb"] = 4.0
-    (grid.out / "grid.json").write_text(json.dumps(record))
-    assert set(grid.states().values()) == {TrialState.NEW}
+def test_recorded_settings_of_execution_are_ignored(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    record = read_json(sweep.out / "sweep.json")
+    record["sweep"]["auxiliary"]["meta_memory_gb"] = 4.0
+    (sweep.out / "sweep.json").write_text(json.dumps(record))
+    assert set(sweep.statuses().values()) == {TrialStatus.NEW}
 
 
-def test_a_grid_from_before_a_setting_existed_continues_with_its_default_alone(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    record = read_json(grid.out / "grid.json")
-    del record["grid"]["auxiliary"]["meta_period"]
-    (grid.out / "grid.json").write_text(json.dumps(record))
-    assert set(grid.states().values()) == {TrialState.NEW}
-    other = Grid(replace(grid.config, auxiliary=replace(grid.config.auxiliary, meta_period=40)))
+def test_settings_that_were_not_recorded_have_their_defaults(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    record = read_json(sweep.out / "sweep.json")
+    del record["sweep"]["auxiliary"]["meta_period"]
+    (sweep.out / "sweep.json").write_text(json.dumps(record))
+    assert set(sweep.statuses().values()) == {TrialStatus.NEW}
+    other = Sweep(replace(sweep.config, auxiliary=replace(sweep.config.auxiliary, meta_period=40)))
     with pytest.raises(RunError, match="--meta-period 0, not 40"):
-        other.states()
+        other.statuses()
 
 
 @pytest.mark.parametrize(
@@ -178,60 +173,60 @@ def test_a_grid_from_before_a_setting_existed_continues_with_its_default_alone(t
     [
         ("config.json", "{", "config.json is damaged"),
         ("result.json", "{", "result.json is damaged"),
-        ("result.json", "[]", "it is not a table"),
-        ("result.json", "{}", "it says nothing of frames"),
+        ("result.json", "[]", "it is not a JSON object"),
+        ("result.json", "{}", "it has no frames"),
         ("checkpoints/frame_000000001000.safetensors", "nonsense", "is damaged"),
     ],
 )
-def test_damaged_trials_are_refused_and_left_alone(tmp_path, file, content, complaint):
-    grid = make_grid(tmp_path / "g")
-    trial = grid.trials[0]
+def test_damaged_trials_are_refused_and_not_changed(tmp_path, file, content, complaint):
+    sweep = make_sweep(tmp_path / "g")
+    trial = sweep.trials[0]
     write_trial(trial, score=None)
     path = trial.path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)
     with pytest.raises((RunError, CheckpointError), match=complaint):
-        grid.states()
+        sweep.statuses()
     assert path.read_text() == content
 
 
 def test_trials_of_other_settings_are_refused(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    ours, other = grid.trials[:2]
+    sweep = make_sweep(tmp_path / "g")
+    ours, other = sweep.trials[:2]
     write_trial(other, score=1.0)
     other.path.rename(ours.path)
-    with pytest.raises(RunError, match="not of this grid: the run was started with --task reverse_gvf"):
-        grid.states()
+    with pytest.raises(RunError, match="not part of this sweep: the run was started with --task reverse_gvf"):
+        sweep.statuses()
 
 
-def test_a_damaged_grid_file_is_refused(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    (grid.out / "grid.json").write_text('{"grid": 3}')
+def test_a_damaged_sweep_file_is_refused(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    (sweep.out / "sweep.json").write_text('{"sweep": 3}')
     with pytest.raises(RunError, match="its settings cannot be read"):
-        grid.states()
-    (grid.out / "grid.json").write_text("nonsense")
-    with pytest.raises(RunError, match=r"grid.json is damaged"):
-        grid.states()
+        sweep.statuses()
+    (sweep.out / "sweep.json").write_text("nonsense")
+    with pytest.raises(RunError, match=r"sweep.json is damaged"):
+        sweep.statuses()
 
 
-def test_two_processes_do_not_run_one_grid(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    with locked(grid.out), pytest.raises(InUseError), grid.claimed("again"):
+def test_two_processes_do_not_run_one_sweep(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    with locked(sweep.out), pytest.raises(InUseError), sweep.claimed("again"):
         pytest.fail("claimed twice")
-    with grid.claimed("again"):
+    with sweep.claimed("again"):
         pass
-    assert read_json(grid.out / "grid.json")["command"] == "launch.py compare --games catch"
+    assert read_json(sweep.out / "sweep.json")["command"] == "launch.py compare --games catch"
 
 
-def test_failures_are_kept_until_they_are_gone(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    grid.write_failures({"b": "2", "a": "1"})
-    assert json.loads((grid.out / "failures.json").read_text()) == {"a": "1", "b": "2"}
-    grid.write_failures({})
-    assert not (grid.out / "failures.json").exists()
+def test_failures_are_recorded_until_there_are_none(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    sweep.write_failures({"b": "2", "a": "1"})
+    assert json.loads((sweep.out / "failures.json").read_text()) == {"a": "1", "b": "2"}
+    sweep.write_failures({})
+    assert not (sweep.out / "failures.json").exists()
 
 
-def test_impossible_grids():
+def test_invalid_sweeps_are_refused():
     for change, complaint in [
         ({"seeds": 0}, "--seeds must be positive, not 0"),
         ({"first_seed": -1}, "--first-seed"),
@@ -252,7 +247,7 @@ def test_finishing_time_by_hand():
     assert finishing_time([], 2) == 0
 
 
-def test_an_estimate_counts_only_what_is_left(tmp_path, monkeypatch):
+def test_an_estimate_counts_unfinished_trials_only(tmp_path, monkeypatch):
     measured = {"none": Measured(100.0, 2**20), "reverse_gvf": Measured(50.0, 2 * 2**20)}
     asked = []
 
@@ -260,18 +255,18 @@ def test_an_estimate_counts_only_what_is_left(tmp_path, monkeypatch):
         asked.append((config.env.game, config.task))
         return measured[config.task]
 
-    monkeypatch.setattr(grid_estimate, "measure", measure)
-    grid = make_grid(tmp_path / "g", games=("pong", "catch", "qbert"), seeds=1)
-    write_trial(grid.trials[0], score=1.0)
-    left = estimate_grid(grid, grid.states(), cores=2)
+    monkeypatch.setattr(sweep_estimate, "measure", measure)
+    sweep = make_sweep(tmp_path / "g", games=("pong", "catch", "qbert"), seeds=1)
+    write_trial(sweep.trials[0], score=1.0)
+    left = estimate_sweep(sweep, sweep.statuses(), cores=2)
     assert sorted(asked) == [("catch", "none"), ("catch", "reverse_gvf"), ("pong", "none"), ("pong", "reverse_gvf")]
     assert left.frames == 5 * FRAMES
     # 0 and 20 s for pong, then 10 and 20 for catch, then 10 and 20 for qbert: places free at 0, 20; 10; 30; 30; 50.
     assert left.hours == pytest.approx(50 / 3600)
-    assert left.disk_bytes == 3 * (2 * 1 + 3 * 2) * 2**20 + 5 * 100 * grid_estimate.LOG_LINE_BYTES
+    assert left.disk_bytes == 3 * (2 * 1 + 3 * 2) * 2**20 + 5 * 100 * sweep_estimate.LOG_LINE_BYTES
 
 
-def test_an_estimate_measures_what_makes_trials_slower(tmp_path, monkeypatch):
+def test_an_estimate_measures_settings_that_affect_speed(tmp_path, monkeypatch):
     """Torsos do, learning rates do not; a trial of twice the frames takes twice as long."""
     asked = []
 
@@ -279,26 +274,26 @@ def test_an_estimate_measures_what_makes_trials_slower(tmp_path, monkeypatch):
         asked.append((config.env.game, config.agent.torso))
         return Measured(100.0 if config.agent.torso == "shallow" else 50.0, 2**20)
 
-    monkeypatch.setattr(grid_estimate, "measure", measure)
+    monkeypatch.setattr(sweep_estimate, "measure", measure)
     vary = ("torso=shallow,deep", "learning_rate=3e-4,6e-4", "frames=1000,2000")
-    grid = make_grid(tmp_path / "g", tasks=("none",), seeds=1, vary=vary)
-    estimate = estimate_grid(grid, grid.states(), cores=1)
+    sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=1, vary=vary)
+    estimate = estimate_sweep(sweep, sweep.statuses(), cores=1)
     assert sorted(asked) == [("catch", "deep"), ("catch", "shallow")]
     assert sorted(agent for _, agent in estimate.speeds) == ["none-torso=deep", "none-torso=shallow"]
     assert estimate.frames == 2 * 2 * (1000 + 2000)
     assert estimate.hours == pytest.approx((2 * 3000 / 100 + 2 * 3000 / 50) / 3600)
 
 
-def test_measuring_trains(make_config, monkeypatch):
-    monkeypatch.setattr(grid_estimate, "SECONDS", 0.05)
-    plain = grid_estimate.measure(make_config())
-    asking = grid_estimate.measure(make_config(task="reverse_gvf"))
+def test_measuring_gives_speed_and_checkpoint_size(make_config, monkeypatch):
+    monkeypatch.setattr(sweep_estimate, "SECONDS", 0.05)
+    plain = sweep_estimate.measure(make_config())
+    asking = sweep_estimate.measure(make_config(task="reverse_gvf"))
     assert plain.frames_per_second > 0
     assert asking.frames_per_second > 0
     assert asking.checkpoint_bytes > plain.checkpoint_bytes > 2**19
 
 
-def test_a_follower_reads_whole_lines_once(tmp_path):
+def test_a_follower_reads_each_complete_line_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = Follower(path)
     assert list(follower.new_lines()) == []
@@ -311,32 +306,32 @@ def test_a_follower_reads_whole_lines_once(tmp_path):
     assert [line["frame"] for line in follower.new_lines()] == [1]
 
 
-def test_the_table_of_trials(tmp_path, capsys, monkeypatch):
+def test_the_progress_table(tmp_path, capsys, monkeypatch):
     """One trial finished, one running, one failed, one waiting."""
-    grid = make_grid(tmp_path / "g", seeds=2)
-    finished, running, failed, waiting = grid.trials
+    sweep = make_sweep(tmp_path / "g", seeds=2)
+    finished, running, failed, waiting = sweep.trials
     write_trial(finished, score=1.0)
     write_trial(running, None)
     with (running.path / "metrics.jsonl").open("w") as file:
         json.dump({"frame": 400, "charts/frames_per_second": 10.0, "charts/episode_return": 0.25}, file)
         file.write("\n")
-    followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in grid.trials}
+    followers = {trial.name: Follower(trial.path / "metrics.jsonl") for trial in sweep.trials}
     for follower in followers.values():
         list(follower.new_lines())
-    progress = GridProgress(grid.trials, followers)
-    states = ({running.name}, {finished.name}, {failed.name: "ArithmeticError: broken"})
+    progress = SweepProgress(sweep.trials, followers)
+    statuses = ({running.name}, {finished.name}, {failed.name: "ArithmeticError: broken"})
     console = Console(width=120, file=io.StringIO())
-    console.print(progress._table(*states))
+    console.print(progress._table(*statuses))
     text = console.file.getvalue()
     assert re.search(rf"{running.name} *│ 400 / 1,000 │ +10 │ +0.25 │ 0:01:00", text)
     assert re.search(rf"{failed.name} *│ +failed", text)
     assert waiting.name not in text
     summary = "1 of 4 trials finished, 1 running, 1 waiting; 1 failed; 10 frames/s, 0:02:40 left"
     assert summary in " ".join(text.split())
-    progress.show(*states)
+    progress.show(*statuses)
     assert capsys.readouterr().err == ""  # Five seconds have not passed.
-    monkeypatch.setattr(grid_progress.time, "monotonic", lambda: progress._start + 6)
-    progress.show(*states)
+    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: progress._start + 6)
+    progress.show(*statuses)
     assert capsys.readouterr().err == summary + "\n"
 
 

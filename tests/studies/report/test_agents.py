@@ -1,4 +1,4 @@
-"""Which trials a report pools: never those of different protocols, nor of different settings."""
+"""Which trials a report pools: never those of different protocols or settings."""
 
 from dataclasses import replace
 
@@ -7,19 +7,20 @@ import pytest
 
 from configs.settings import setting_text
 from configs.train import LearnerConfig, RunConfig, TaskConfig
-from studies.report.agents import Agent, in_order
-from studies.report.analysis import compute
-from studies.report.comparisons import compared
+from studies.report.agents import AgentVariant as Variant
+from studies.report.agents import sort_agents
+from studies.report.analysis import analyse
+from studies.report.comparisons import compared_agents
 from studies.report.figures import COLOURS, MAX_PANELS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
 from studies.report.records import collect
 from tests.studies.report.test_report import report
-from tests.trial_files import make_grid, write_trial
+from tests.trial_files import make_sweep, write_trial
 
 
-def write_all(grid, score):
-    for trial in grid.trials:
+def write_all(sweep, score):
+    for trial in sweep.trials:
         write_trial(trial, score(trial.config) if callable(score) else score)
-    return grid.out
+    return sweep.out
 
 
 def with_rate(rate):
@@ -28,7 +29,7 @@ def with_rate(rate):
 
 def test_a_game_under_two_protocols_is_two_games_and_they_are_not_pooled(tmp_path):
     both = [
-        write_all(make_grid(tmp_path / name, games=("pong",), seeds=4, protocol=name), score)
+        write_all(make_sweep(tmp_path / name, games=("pong",), seeds=4, protocol=name), score)
         for name, score in (("impala", 10.0), ("machado", -10.0))
     ]
     page, numbers = report(*both)
@@ -38,7 +39,7 @@ def test_a_game_under_two_protocols_is_two_games_and_they_are_not_pooled(tmp_pat
     ]  # fmt: skip
     assert numbers["human_normalised"]["interquartile_mean"] == {}
     assert numbers["human_normalised"]["note"].startswith(
-        "No number over games: trials of different protocols (impala, machado)"
+        "Not aggregated over games: trials of different protocols (impala, machado)"
     )
     (pair,) = numbers["comparisons"]
     assert (pair["final_score"]["overall"]["kind"], pair["final_score"]["overall"]["estimate"]) == ("not pooled", None)
@@ -47,27 +48,27 @@ def test_a_game_under_two_protocols_is_two_games_and_they_are_not_pooled(tmp_pat
 
 
 def test_games_of_different_protocols_are_not_pooled_either(tmp_path):
-    one = write_all(make_grid(tmp_path / "one", games=("pong",), seeds=2), 1.0)
-    two = write_all(make_grid(tmp_path / "two", games=("breakout",), seeds=2, protocol="machado"), 1.0)
+    one = write_all(make_sweep(tmp_path / "one", games=("pong",), seeds=2), 1.0)
+    two = write_all(make_sweep(tmp_path / "two", games=("breakout",), seeds=2, protocol="machado"), 1.0)
     _, numbers = report(one, two)
     assert numbers["games"] == ["breakout", "pong"]
     assert numbers["human_normalised"]["interquartile_mean"] == {}
 
 
-def test_a_protocol_is_atari_s_alone(tmp_path):
-    """Catch was run under both, which it knows nothing of: the second is a duplicate, and Pong is pooled."""
-    one = write_all(make_grid(tmp_path / "one", games=("catch", "pong"), seeds=2), 1.0)
-    two = write_all(make_grid(tmp_path / "two", games=("catch",), seeds=2, protocol="machado"), 1.0)
+def test_only_atari_games_have_a_protocol(tmp_path):
+    """Catch was run under both, which has no effect on it: the second is a duplicate, and Pong is pooled."""
+    one = write_all(make_sweep(tmp_path / "one", games=("catch", "pong"), seeds=2), 1.0)
+    two = write_all(make_sweep(tmp_path / "two", games=("catch",), seeds=2, protocol="machado"), 1.0)
     _, numbers = report(one, two)
     assert numbers["games"] == ["catch", "pong"]
-    assert sum("was counted already" in problem for problem in numbers["problems"]) == 4
+    assert sum("left out, duplicate of another trial" in problem for problem in numbers["problems"]) == 4
     assert numbers["human_normalised"]["games"] == ["pong"]
     assert numbers["comparisons"][0]["final_score"]["overall"]["estimate"] is not None
 
 
-def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
-    grids = [make_grid(tmp_path / str(rate), seeds=2, **with_rate(rate)) for rate in (6e-4, 3e-4)]
-    page, numbers = report(*(write_all(grid, lambda config: 1000 * config.learner.learning_rate) for grid in grids))
+def test_settings_that_alter_learning_make_new_agents(tmp_path):
+    sweeps = [make_sweep(tmp_path / str(rate), seeds=2, **with_rate(rate)) for rate in (6e-4, 3e-4)]
+    page, numbers = report(*(write_all(sweep, lambda config: 1000 * config.learner.learning_rate) for sweep in sweeps))
     scores = {cell["agent"]: (cell["finished"], cell["score"]["value"]) for cell in numbers["scores"]}
     assert scores == {
         "none (learning_rate 3e-4)": (2, pytest.approx(0.3)),
@@ -84,13 +85,13 @@ def test_settings_that_alter_learning_tell_agents_apart(tmp_path):
     assert "reverse_gvf (learning_rate 3e-4) against none (learning_rate 3e-4), final score: too few" in page
 
 
-def test_frames_tell_agents_apart(tmp_path):
-    grid = make_grid(tmp_path / "g", tasks=("none",), seeds=2)
-    write_all(grid, 1.0)
-    longer = grid.trials[0]
-    run = replace(longer.config.run, frames=2000, run_dir=str(grid.out / "longer"))
+def test_agents_may_differ_in_frames(tmp_path):
+    sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=2)
+    write_all(sweep, 1.0)
+    longer = sweep.trials[0]
+    run = replace(longer.config.run, frames=2000, run_dir=str(sweep.out / "longer"))
     write_trial(replace(longer, config=replace(longer.config, run=run)), 2.0)
-    _, numbers = report(grid.out)
+    _, numbers = report(sweep.out)
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [
         ("none (frames 1_000)", 2),
         ("none (frames 2_000)", 1),
@@ -100,40 +101,44 @@ def test_frames_tell_agents_apart(tmp_path):
     ]
 
 
-def test_settings_that_alter_nothing_tell_nothing_apart(tmp_path):
+def test_settings_that_do_not_alter_learning_make_no_new_agent(tmp_path):
     """How it was executed, and what the task does not read."""
-    one = make_grid(tmp_path / "one", seeds=2)
+    one = make_sweep(tmp_path / "one", seeds=2)
     other = {"auxiliary": TaskConfig(meta_memory_gb=1.0, pixel_control_weight=3.0), "keep_checkpoints": 9}
-    two = make_grid(tmp_path / "two", seeds=2, first_seed=3, **other)
+    two = make_sweep(tmp_path / "two", seeds=2, first_seed=3, **other)
     _, numbers = report(write_all(one, 1.0), write_all(two, 1.0))
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 4), ("reverse_gvf", 4)]
     assert numbers["problems"] == []
 
 
 def test_settings_may_differ_from_game_to_game(tmp_path):
-    one = make_grid(tmp_path / "one", seeds=2, **with_rate(1e-3))
-    two = make_grid(tmp_path / "two", games=("puddleworld",), seeds=2)
+    one = make_sweep(tmp_path / "one", seeds=2, **with_rate(1e-3))
+    two = make_sweep(tmp_path / "two", games=("puddleworld",), seeds=2)
     page, numbers = report(write_all(one, 1.0), write_all(two, 1.0))
     assert [agent["label"] for agent in numbers["agents"]] == ["none", "reverse_gvf"]
     assert numbers["problems"] == []
     assert "learning_rate: 1e-3 on catch, 6e-4 on puddleworld" in page
 
 
-def test_scores_that_are_not_measured_alike_are_named(tmp_path):
-    one = make_grid(tmp_path / "one", tasks=("none",))
-    two = make_grid(tmp_path / "two", tasks=("gvf",), eval_episodes=0)
+def test_scores_of_different_numbers_of_games_are_named(tmp_path):
+    one = make_sweep(tmp_path / "one", tasks=("none",))
+    two = make_sweep(tmp_path / "two", tasks=("gvf",), eval_episodes=0)
     _, numbers = report(write_all(one, 1.0), write_all(two, 1.0))
-    assert numbers["problems"] == ["catch: trials differ in --eval-episodes (0, 30); their scores are not measured alike"]
+    assert numbers["problems"] == ["catch: trials differ in --eval-episodes (0, 30); their scores are not comparable"]
 
 
 def test_the_agents_that_are_compared():
-    plain, slow, fast = Agent("none"), Agent("gvf", (("learning_rate", 1e-4),)), Agent("gvf", (("learning_rate", 1e-3),))
+    plain, slow, fast = (
+        Variant("none"),
+        Variant("gvf", (("learning_rate", 1e-4),)),
+        Variant("gvf", (("learning_rate", 1e-3),)),
+    )
     slow_plain, fast_plain = (replace(agent, task="none") for agent in (slow, fast))
-    assert compared([plain, slow, fast], "gvf") == [(slow, plain), (fast, plain)]
-    assert compared([slow_plain, fast_plain, slow, fast], "gvf") == [(slow, slow_plain), (fast, fast_plain)]
-    assert compared([slow_plain, fast], "gvf") == [(fast, slow_plain)]
-    assert compared([slow, fast], "gvf") == [(slow, fast)]
-    assert compared([slow_plain, fast_plain, slow, fast], slow.label) == [
+    assert compared_agents([plain, slow, fast], "gvf") == [(slow, plain), (fast, plain)]
+    assert compared_agents([slow_plain, fast_plain, slow, fast], "gvf") == [(slow, slow_plain), (fast, fast_plain)]
+    assert compared_agents([slow_plain, fast], "gvf") == [(fast, slow_plain)]
+    assert compared_agents([slow, fast], "gvf") == [(slow, fast)]
+    assert compared_agents([slow_plain, fast_plain, slow, fast], slow.label) == [
         (slow, slow_plain),
         (slow, fast_plain),
         (slow, fast),
@@ -141,33 +146,41 @@ def test_the_agents_that_are_compared():
 
 
 def test_tasks_that_are_not_built_in_come_last_and_have_colours():
-    agents = in_order([Agent("wonder"), Agent("gvf"), Agent("amaze"), Agent("none"), Agent("gvf", (("unroll", 5),))])
+    agents = sort_agents(
+        [
+            Variant("wonder"),
+            Variant("gvf"),
+            Variant("amaze"),
+            Variant("none"),
+            Variant("gvf", (("unroll", 5),)),
+        ]
+    )
     assert [agent.task for agent in agents] == ["none", "gvf", "gvf", "amaze", "wonder"]
     palette = colours(agents)
     assert (palette["none"], palette["gvf"]) == (COLOURS["none"], COLOURS["gvf"])
     assert len(set(palette.values())) == len(agents)
-    assert len(colours([Agent(str(number)) for number in range(99)])) == 99
+    assert len(colours([Variant(str(number)) for number in range(99)])) == 99
 
 
 @pytest.mark.parametrize(
     ("ours", "limit"), [((13.0, 7.0), 0.3), ((10.0, 10.0), MIN_RATIO), ((90.0, 90.0), MAX_RATIO)]
 )  # fmt: skip
-def test_the_axis_of_improvements_spans_what_is_shown(tmp_path, ours, limit):
-    grid = make_grid(tmp_path / "g", seeds=2)
-    write_all(grid, lambda config: ours[config.run.seed - 1] if config.task == "reverse_gvf" else 10.0)
+def test_the_axis_of_improvements_spans_bars_and_intervals(tmp_path, ours, limit):
+    sweep = make_sweep(tmp_path / "g", seeds=2)
+    write_all(sweep, lambda config: ours[config.run.seed - 1] if config.task == "reverse_gvf" else 10.0)
     with matplotlib.rc_context():
-        axes = draw_improvement(compute(collect([grid.out]), None)).axes[0]
+        axes = draw_improvement(analyse(collect([sweep.out]), None)).axes[0]
     assert axes.get_xlim()[0] == pytest.approx(-1.05 * limit)
     ticks = axes.get_xticks()
     assert len(ticks) >= 3
     assert max(abs(ticks)) <= limit + 1e-9
 
 
-def test_a_picture_of_very_many_comparisons_has_a_bounded_size(tmp_path):
+def test_a_figure_of_very_many_comparisons_has_a_bounded_size(tmp_path):
     rates = ",".join(f"{number}e-5" for number in range(1, MAX_PANELS + 12))
-    grid = make_grid(tmp_path / "g", tasks=("none", "gvf"), seeds=1, vary=(f"gvf.learning_rate={rates}",))
-    write_all(grid, 1.0)
-    numbers = compute(collect([grid.out]), None)
+    sweep = make_sweep(tmp_path / "g", tasks=("none", "gvf"), seeds=1, vary=(f"gvf.learning_rate={rates}",))
+    write_all(sweep, 1.0)
+    numbers = analyse(collect([sweep.out]), None)
     assert len(numbers.pairs) > MAX_PANELS
     with matplotlib.rc_context():
         figure = draw_improvement(numbers)
@@ -175,7 +188,7 @@ def test_a_picture_of_very_many_comparisons_has_a_bounded_size(tmp_path):
     assert f"(the first {MAX_PANELS} of {len(numbers.pairs)} comparisons)" in figure.get_suptitle()
 
 
-def test_settings_as_one_would_type_them():
+def test_settings_as_text():
     values = (3e-4, 0.1, 0.03, 1e-3, 0.25, 40.0, 1.0, 0.0, 6.5e-5, 10_000_000, 20, True, "deep", RunConfig().eval_episodes)
     assert list(map(setting_text, values)) == [
         "3e-4", "0.1", "0.03", "1e-3", "0.25", "40", "1", "0", "6.5e-5", "10_000_000", "20", "true", "deep", "30",

@@ -1,4 +1,4 @@
-"""Statistics of grids, against values worked out by hand and against rliable's."""
+"""Statistics of sweeps, against values computed by hand and against rliable's."""
 
 from itertools import combinations
 
@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from rliable import library, metrics
 
-from studies.report import estimates as comparison_statistics
+from studies.report import estimates
 from studies.report.estimates import (
     Estimate,
-    chance_probability,
     difference_estimate,
     estimate,
-    estimate_of_two,
-    holm,
+    holm_correction,
     improvement,
     interquartile_mean,
     mean_estimate,
     mean_probability_of_improvement,
     performance_profile,
+    permutation_p_value,
     pooled_interquartile_mean,
+    two_sample_estimate,
 )
 
 X = np.array([[1.0, 5.0, 2.0], [2.0, 5.0, 2.0], [9.0, 4.0, 2.0], [3.0, 8.0, 1.0]])
@@ -48,7 +48,7 @@ def test_point_estimates_are_those_of_rliable():
     assert performance_profile(by_game(X), thresholds)[0] == pytest.approx(theirs["x"])
 
 
-def test_intervals_are_those_of_rliable_but_for_the_dice():
+def test_confidence_intervals_are_those_of_rliable_up_to_resampling_noise():
     rng = np.random.default_rng(0)
     x, y = rng.normal(1.0, 1.0, (8, 4)), rng.normal(0.5, 1.0, (8, 4))
     np.random.seed(0)  # rliable draws from the global generator.
@@ -58,7 +58,7 @@ def test_intervals_are_those_of_rliable_but_for_the_dice():
     _, better = library.get_interval_estimates(
         {"x,y": [x, y]}, lambda a, b: np.array([metrics.probability_of_improvement(a, b)]), reps=300
     )
-    ours = estimate_of_two(mean_probability_of_improvement, by_game(x), by_game(y))
+    ours = two_sample_estimate(mean_probability_of_improvement, by_game(x), by_game(y))
     assert [ours.low, ours.high] == pytest.approx(better["x,y"][:, 0], abs=0.04)
 
 
@@ -95,7 +95,7 @@ def test_improvement_over_a_negative_baseline_has_the_sign_of_the_difference():
     assert improvement(np.array([-25.0, -25.0]), np.array([-20.0, -20.0])).estimate.value == -0.25
 
 
-def test_improvement_over_nothing_is_not_a_number_and_over_nearly_nothing_has_no_interval():
+def test_improvement_over_a_baseline_of_zero_is_undefined_and_near_zero_has_no_interval():
     zero = improvement(np.array([1.0, 2.0]), np.array([0.0, 0.0]))
     assert zero.estimate is None
     assert zero.remark == "the baseline's mean is 0"
@@ -105,14 +105,14 @@ def test_improvement_over_nothing_is_not_a_number_and_over_nearly_nothing_has_no
     assert "no finite interval" in near.remark
 
 
-def test_the_interval_of_an_improvement_contains_both_dice():
-    """Both means are drawn: A1 from {2, 4}, A2 from {1, 2}: the ratio spans (2 - 2)/2 to (4 - 1)/1."""
+def test_the_interval_of_an_improvement_resamples_both_agents():
+    """Both means are resampled: A1 from {2, 4}, A2 from {1, 2}: the ratio spans (2 - 2)/2 to (4 - 1)/1."""
     found = improvement(np.array([2.0, 4.0]), np.array([1.0, 2.0])).estimate
     assert found.value == 1
     assert (found.low, found.high) == (0, 3)
 
 
-def test_profiles_count_what_is_above_and_not_at_the_threshold():
+def test_performance_profiles_count_runs_strictly_above_the_threshold():
     value, low, high = performance_profile([np.array([1.0, 2.0]), np.array([2.0, 3.0])], np.array([0.0, 1.0, 2.0, 3.0]))
     assert value.tolist() == [1, 0.75, 0.25, 0]
     assert (low <= value).all()
@@ -120,38 +120,38 @@ def test_profiles_count_what_is_above_and_not_at_the_threshold():
     assert (low[1], high[1]) == (0.5, 1)
 
 
-def test_chance_with_three_seeds_is_never_below_a_tenth():
-    """Of the 20 ways to deal six runs two have the three best on one side, and of 70 for eight."""
-    assert chance_probability([np.array([7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0])]) == pytest.approx(2 / 20)
-    four = chance_probability([np.array([6.0, 7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0, 4.0])])
+def test_the_permutation_test_by_hand():
+    """Of the 20 permutations of six runs two have the three best on one side, and of the 70 of eight runs two as well."""
+    assert permutation_p_value([np.array([7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0])]) == pytest.approx(2 / 20)
+    four = permutation_p_value([np.array([6.0, 7.0, 8.0, 9.0])], [np.array([1.0, 2.0, 3.0, 4.0])])
     assert four == pytest.approx(2 / 70)
-    # 1 and 3 of 1 to 4: of the six deals {1,2} and {3,4} win 0 and 4 of 4, {1,3} and {2,4} 1 and 3, the others 2.
-    assert chance_probability([np.array([1.0, 3.0])], [np.array([2.0, 4.0])]) == pytest.approx(4 / 6)
+    # 1 and 3 of 1 to 4: of the six assignments {1,2} and {3,4} win 0 and 4 of 4, {1,3} and {2,4} 1 and 3, the others 2.
+    assert permutation_p_value([np.array([1.0, 3.0])], [np.array([2.0, 4.0])]) == pytest.approx(4 / 6)
 
 
-def test_chance_of_equal_scores_is_certain():
+def test_equal_scores_have_a_p_value_of_one():
     same = [np.array([2.0, 2.0, 2.0])]
-    assert chance_probability(same, same) == 1
+    assert permutation_p_value(same, same) == 1
 
 
-def test_games_together_can_say_what_one_cannot():
-    """Two games of three seeds: 2 of 400 deals are as extreme."""
+def test_two_games_reach_smaller_p_values_than_one():
+    """Two games of three seeds: 2 of 400 permutations are as extreme."""
     high, low = np.array([7.0, 8.0, 9.0]), np.array([1.0, 2.0, 3.0])
-    assert chance_probability([high, high], [low, low]) == pytest.approx(2 / 400)
+    assert permutation_p_value([high, high], [low, low]) == pytest.approx(2 / 400)
 
 
-def test_random_shuffles_come_near_to_all_of_them(monkeypatch):
+def test_random_permutations_approximate_the_exact_test(monkeypatch):
     rng = np.random.default_rng(1)
     x, y = [rng.normal(0.5, 1, 6), rng.normal(0, 1, 3)], [rng.normal(0, 1, 5), rng.normal(0, 1, 4).round()]
-    monkeypatch.setattr(comparison_statistics, "SHUFFLES", 462 * 35)
-    exact = chance_probability(x, y)
+    monkeypatch.setattr(estimates, "PERMUTATIONS", 462 * 35)
+    exact = permutation_p_value(x, y)
     monkeypatch.undo()
     assert 0.05 < exact < 0.95
-    assert chance_probability(x, y) == pytest.approx(exact, abs=0.015)
+    assert permutation_p_value(x, y) == pytest.approx(exact, abs=0.015)
 
 
-def test_ties_share_their_ranks():
-    """The ranks of a shuffle's statistic against the pairs that it stands for."""
+def test_ties_share_the_mean_of_their_ranks():
+    """The statistic from ranks against the probability of improvement of every permutation."""
     x, y = np.array([1.0, 2.0, 2.0]), np.array([2.0, 0.0])
     observed = abs(float(mean_probability_of_improvement([x], [y])) - 0.5)
     pooled = np.concatenate([x, y])
@@ -159,12 +159,12 @@ def test_ties_share_their_ranks():
     for ours in combinations(range(5), 3):
         theirs = [i for i in range(5) if i not in ours]
         found.append(abs(float(mean_probability_of_improvement([pooled[list(ours)]], [pooled[theirs]])) - 0.5) >= observed)
-    assert chance_probability([x], [y]) == pytest.approx(np.mean(found))
+    assert permutation_p_value([x], [y]) == pytest.approx(np.mean(found))
 
 
-def test_holm_by_hand():
+def test_holm_correction_by_hand():
     """0.005 x 4, 0.01 x 3, 0.03 x 2 and 0.04 x 1, but never less than the one before, nor more than 1."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.6]) == [1.0, 1.0]
-    assert holm([0.04]) == [0.04]
-    assert holm([]) == []
+    assert holm_correction([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_correction([0.9, 0.6]) == [1.0, 1.0]
+    assert holm_correction([0.04]) == [0.04]
+    assert holm_correction([]) == []

@@ -1,4 +1,4 @@
-"""The report of grids whose numbers are known: what it says, what it leaves out, what it survives."""
+"""Reports of sweeps with known scores: their numbers, their text, and their robustness against damaged files."""
 
 import csv
 import json
@@ -13,25 +13,25 @@ from configs.report import ReportConfig
 from configs.train import LearnerConfig
 from studies.report.records import collect
 from studies.report.report import make_report
-from tests.trial_files import FRAMES, make_grid, write_trial
+from tests.trial_files import FRAMES, make_sweep, write_trial
 from training.metrics_file import read_metrics
 
 SCORES = {("pong", "none"): [-20.0, -18.0, -16.0], ("pong", "reverse_gvf"): [-10.0, -9.0, -8.0],
           ("catch", "none"): [-0.5, 0.5, 0.0], ("catch", "reverse_gvf"): [1.0, 0.5, 1.0]}  # fmt: skip
 
 
-def finished_grid(directory):
+def finished_sweep(directory):
     """Two games, two tasks, three seeds, all finished."""
-    grid = make_grid(directory / "grid", games=("pong", "catch"), seeds=3)
-    for trial in grid.trials:
+    sweep = make_sweep(directory / "sweep", games=("pong", "catch"), seeds=3)
+    for trial in sweep.trials:
         config = trial.config
         write_trial(trial, SCORES[config.env.game, config.task][config.run.seed - 1])
-    return grid
+    return sweep
 
 
 @pytest.fixture
-def grid(tmp_path):
-    return finished_grid(tmp_path)
+def sweep(tmp_path):
+    return finished_sweep(tmp_path)
 
 
 def report(*directories, **settings):
@@ -46,14 +46,14 @@ def files(directory):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The same grid and its report, made once for the tests that only look at it."""
-    grid = finished_grid(tmp_path_factory.mktemp("finished"))
-    page, numbers = report(grid.out)
-    return grid, page, numbers
+    """The same sweep and its report, made once for the tests that only look at it."""
+    sweep = finished_sweep(tmp_path_factory.mktemp("finished"))
+    page, numbers = report(sweep.out)
+    return sweep, page, numbers
 
 
 class Page(HTMLParser):
-    """Collects tags, and whatever could reach out of the page."""
+    """Collects tags and references."""
 
     def __init__(self, text):
         super().__init__()
@@ -85,12 +85,12 @@ def test_numbers_by_hand(finished):
     assert human["games"] == ["pong"]
     assert human["interquartile_mean"]["none"]["value"] == pytest.approx((-18 + 20.7) / 35.3)
     assert "12 of 12 trials are finished." in page
-    assert "undefined" not in page  # It stands in the picture.
+    assert "undefined" not in page  # Only the figure says so.
 
 
-def test_tables_hold_the_trials_the_scores_and_the_curves(finished):
-    grid, _, _ = finished
-    trials = list(csv.DictReader((grid.out / "report_trials.csv").open()))
+def test_csv_files_hold_trials_scores_and_curves(finished):
+    sweep, _, _ = finished
+    trials = list(csv.DictReader((sweep.out / "report_trials.csv").open()))
     assert len(trials) == 12
     assert trials[0] == {
         "trial": "catch-none-seed1", "game": "catch", "task": "none", "agent": "none", "seed": "1", "protocol": "",
@@ -98,21 +98,21 @@ def test_tables_hold_the_trials_the_scores_and_the_curves(finished):
         "human_normalised": "", "area_under_curve": trials[0]["area_under_curve"], "wall_seconds": "60.0",
         "frames_per_second": "100.0",
     }  # fmt: skip
-    assert len(list(csv.DictReader((grid.out / "report_scores.csv").open()))) == 4
-    assert len(list(csv.DictReader((grid.out / "report_curves.csv").open()))) == 12 * 10
+    assert len(list(csv.DictReader((sweep.out / "report_scores.csv").open()))) == 4
+    assert len(list(csv.DictReader((sweep.out / "report_curves.csv").open()))) == 12 * 10
     for name in ("curves", "improvement", "probability", "human_normalised", "profiles"):
-        assert (grid.out / f"report_{name}.png").read_bytes().startswith(b"\x89PNG"), name
+        assert (sweep.out / f"report_{name}.png").read_bytes().startswith(b"\x89PNG"), name
 
 
 def test_the_same_data_gives_the_same_bytes(finished, tmp_path):
-    grid, _, _ = finished
-    first = files(grid.out)
+    sweep, _, _ = finished
+    first = files(sweep.out)
     assert len(first) == 10
-    report(grid.out, out=str(tmp_path / "elsewhere"))
+    report(sweep.out, out=str(tmp_path / "elsewhere"))
     assert files(tmp_path / "elsewhere") == first
 
 
-def test_the_page_reaches_for_nothing_outside(finished):
+def test_the_page_has_no_external_references(finished):
     _, text, _ = finished
     page = Page(text)
     assert page.references
@@ -121,28 +121,28 @@ def test_the_page_reaches_for_nothing_outside(finished):
     assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", text))
 
 
-def test_what_comes_from_files_is_escaped(grid):
+def test_text_from_files_is_escaped(sweep):
     attack = "<script>alert(1)</script>"
-    grid.write_failures({attack: attack})
-    trial = grid.trials[0]
+    sweep.write_failures({attack: attack})
+    trial = sweep.trials[0]
     record = json.loads((trial.path / "config.json").read_text())
     record["commit"], record["config"]["env"]["game"] = attack, f"$\\frac{attack}"
     (trial.path / "config.json").write_text(json.dumps(record))
-    page, _ = report(grid.out)
+    page, _ = report(sweep.out)
     assert "script" not in Page(page).tags
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_a_partial_grid(grid):
-    missing, unfinished, damaged = [trial for trial in grid.trials if trial.config.env.game == "catch"][:3]
+def test_a_partial_sweep(sweep):
+    missing, unfinished, damaged = [trial for trial in sweep.trials if trial.config.env.game == "catch"][:3]
     for path in sorted(missing.path.rglob("*"), reverse=True):
         path.unlink()
     missing.path.rmdir()
     unfinished.directory.result_path.unlink()
     damaged.directory.config_path.write_text("{")
-    grid.write_failures({missing.name: "ArithmeticError: broken"})
-    page, numbers = report(grid.out)
-    assert "9 of 12 trials are finished: this page is of an unfinished grid" in page
+    sweep.write_failures({missing.name: "ArithmeticError: broken"})
+    page, numbers = report(sweep.out)
+    assert "9 of 12 trials are finished: the sweep is not complete" in page
     assert numbers["not_begun"] == [missing.name]
     assert numbers["failed"] == {missing.name: "ArithmeticError: broken"}
     assert f"{unfinished.name}: 1,000 of 1,000 frames" in page
@@ -151,23 +151,23 @@ def test_a_partial_grid(grid):
     assert cells == {("catch", "none"): 1, ("catch", "reverse_gvf"): 2, ("pong", "none"): 3, ("pong", "reverse_gvf"): 3}
 
 
-def test_a_grid_of_which_nothing_is_finished(tmp_path):
-    grid = make_grid(tmp_path / "g")
-    write_trial(grid.trials[0], None, until=300)
-    write_trial(grid.trials[1], None, until=0)
-    page, numbers = report(grid.out)
+def test_a_sweep_without_finished_trials(tmp_path):
+    sweep = make_sweep(tmp_path / "g")
+    write_trial(sweep.trials[0], None, until=300)
+    write_trial(sweep.trials[1], None, until=0)
+    page, numbers = report(sweep.out)
     assert "0 of 4 trials are finished" in page
     assert "no finished trials to compare" in page
     assert numbers["comparisons"][0]["final_score"]["games"]["catch"]["kind"] == "too few"
 
 
-def test_damage_that_leaves_something_is_reported(grid):
-    first, second, third = grid.trials[:3]
+def test_partial_damage_is_reported(sweep):
+    first, second, third = sweep.trials[:3]
     with (first.path / "metrics.jsonl").open("a") as file:
         file.write('nonsense\n{"frame": 50}\n{"frame": "x"}\n[1]\n{"frame": 1100, "charts/episode_return": NaN}\n{"fra')
     second.directory.result_path.write_text("{")
     third.directory.result_path.write_text('{"evaluation": {"mean": "high"}}')
-    _, numbers = report(grid.out)
+    _, numbers = report(sweep.out)
     assert f"{first.name}: 4 lines of metrics.jsonl are damaged and left out" in numbers["problems"]
     assert any(problem.startswith(f"{second.name}: result.json is damaged") for problem in numbers["problems"])
     assert f"{third.name}: result.json holds no score; it counts as unfinished" in numbers["problems"]
@@ -176,7 +176,7 @@ def test_damage_that_leaves_something_is_reported(grid):
     assert rows[second.name]["state"] == rows[third.name]["state"] == "unfinished"
 
 
-def test_lines_without_end_are_not_read_into_memory(tmp_path):
+def test_endless_lines_are_not_read_into_memory(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"frame": 1}\n' + b"x" * (3 << 20))
     assert read_metrics(path) == ([{"frame": 1}], 1)
@@ -190,8 +190,8 @@ def test_nothing_to_report(tmp_path):
         report(tmp_path / "empty")
     (tmp_path / "broken" / "trial").mkdir(parents=True)
     (tmp_path / "broken" / "trial" / "config.json").write_bytes(b"\xff\xfe")
-    (tmp_path / "broken" / "grid.json").write_text("[]")
-    with pytest.raises(RunError, match=r"holds no trial that can be read: broken: grid.json is damaged"):
+    (tmp_path / "broken" / "sweep.json").write_text("[]")
+    with pytest.raises(RunError, match=r"holds no trial that can be read: broken: sweep.json is damaged"):
         report(tmp_path / "broken")
     assert not list((tmp_path / "broken").glob("report*"))
 
@@ -209,57 +209,57 @@ def test_nothing_to_report(tmp_path):
         ("failures.json", "[]"),
     ],
 )
-def test_nonsense_costs_no_more_than_its_own_trial(tmp_path, file, content):
-    grid = make_grid(tmp_path / "g", tasks=("none",))
-    for trial in grid.trials:
+def test_a_damaged_file_affects_only_its_own_trial(tmp_path, file, content):
+    sweep = make_sweep(tmp_path / "g", tasks=("none",))
+    for trial in sweep.trials:
         write_trial(trial, 1.0)
-    directory = grid.out if file == "failures.json" else grid.trials[0].path
+    directory = sweep.out if file == "failures.json" else sweep.trials[0].path
     (directory / file).write_text(content)
-    _, numbers = report(grid.out)
+    _, numbers = report(sweep.out)
     assert numbers["trials"][-1]["score"] == 1
     assert numbers["problems"] or content.endswith("[1]}\n")
 
 
 def test_several_directories_and_a_single_run(tmp_path):
-    one, two = make_grid(tmp_path / "one", seeds=2), make_grid(tmp_path / "two", seeds=2, first_seed=2)
+    one, two = make_sweep(tmp_path / "one", seeds=2), make_sweep(tmp_path / "two", seeds=2, first_seed=2)
     for trial in (*one.trials, *two.trials):
         write_trial(trial, float(trial.config.run.seed))
     _, numbers = report(one.out, two.out)
     assert [cell["finished"] for cell in numbers["scores"]] == [3, 3]
-    assert sum("was counted already" in problem for problem in numbers["problems"]) == 2
+    assert sum("left out, duplicate of another trial" in problem for problem in numbers["problems"]) == 2
     assert len(numbers["commands"]) == 2
     _, numbers = report(one.trials[0].path, out=str(tmp_path / "single"))
     assert [trial["trial"] for trial in numbers["trials"]] == ["catch-none-seed1"]
 
 
-def test_trials_that_should_not_be_compared_are_named(tmp_path):
-    one = make_grid(tmp_path / "one", tasks=("none",))
-    two = make_grid(tmp_path / "two", tasks=("gvf",), learner=LearnerConfig(learning_rate=0.5))
+def test_confounded_comparisons_are_named(tmp_path):
+    one = make_sweep(tmp_path / "one", tasks=("none",))
+    two = make_sweep(tmp_path / "two", tasks=("gvf",), learner=LearnerConfig(learning_rate=0.5))
     for trial in (*one.trials, *two.trials):
         write_trial(trial, 1.0)
     _, numbers = report(one.out, two.out)
-    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); take no comparison at its word"
+    problem = "catch: trials differ in --learning-rate (none 6e-4, gvf 0.5); comparisons of these tasks are confounded"
     assert numbers["problems"] == [problem]
     assert numbers["task"] == "gvf"
 
 
-def test_the_task_in_question_can_be_chosen(grid):
-    _, numbers = report(grid.out, task="none")
+def test_the_task_of_a_report_can_be_chosen(sweep):
+    _, numbers = report(sweep.out, task="none")
     assert numbers["task"] == "none"
     assert [pair["other"] for pair in numbers["comparisons"]] == ["reverse_gvf"]
     with pytest.raises(ConfigError, match="--task gvf has no trial here"):
-        report(grid.out, task="gvf")
+        report(sweep.out, task="gvf")
 
 
-def test_one_task_has_nothing_to_be_compared_with(tmp_path):
-    grid = make_grid(tmp_path / "g", tasks=("none",), seeds=1)
-    write_trial(grid.trials[0], 1.0)
-    page, _ = report(grid.out)
+def test_a_report_of_one_task(tmp_path):
+    sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=1)
+    write_trial(sweep.trials[0], 1.0)
+    page, _ = report(sweep.out)
     assert "There is only one task, none: nothing to compare." in page
 
 
-def test_curves_are_straight_between_their_points(finished):
-    grid, _, _ = finished
-    trial = next(trial for trial in collect([grid.out]).trials)
+def test_curves_are_interpolated_linearly(finished):
+    sweep, _, _ = finished
+    trial = next(trial for trial in collect([sweep.out]).trials)
     assert trial.returns_at(np.array([0.0, 100.0, 150.0, 950.0, 2000.0])) == pytest.approx([0.1, 0.1, 0.15, 0.95, 1.0])
     assert trial.frames == FRAMES

@@ -13,12 +13,13 @@ from studies.reproduce import discovery as reproduce_discovery
 from studies.reproduce.discovery_figures import position_map
 from studies.reproduce.discovery_run import AGENTS, agent_config, run_agent
 from studies.reproduce.exact_answers import exact_answers
+from studies.reproduce.run_store import RunStore
 
 SMALL = {"unroll": 10, "batch_size": 4, "num_questions": 4, "meta_interval": 2}
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_moves_the_torso(agent):
+def test_which_losses_train_the_torso(agent):
     """The task does; the main task only in impala, so that without a task's weight nothing moves."""
     silent = {"answer_weight": 0.0, "reward_prediction_weight": 0.0, "pixel_control_weight": 0.0}
     taught = run_agent(agent_config("puddleworld", agent, 1, 200, SMALL), 2)
@@ -27,7 +28,7 @@ def test_what_moves_the_torso(agent):
     assert (untaught["torso_moved"] > 0) == (agent == "impala")
 
 
-def test_questions_are_shown_before_and_after():
+def test_question_maps_before_and_after_training():
     made = run_agent(agent_config("collect_objects", "reverse_gvf", 1, 400, SMALL | {"meta_learning_rate": 0.01}), 2, maps=True)
     before, after = made["questions"]["before"], made["questions"]["after"]
     assert np.array(after["cumulant"]).shape == (len(collect_objects().cells), 4)
@@ -62,7 +63,7 @@ def test_exact_answers_by_hand(limit, moved_to_1):
     assert np.allclose(came_before, [0.0, halfway, c[2] * (1 - g[1]) + g[1] * halfway])
 
 
-def test_a_policy_that_never_ends_a_game_has_answers_too():
+def test_exact_answers_of_a_policy_that_never_ends_a_game():
     grid, rng = collect_objects(), np.random.default_rng(0)
     states, actions = grid.next_state.shape
     stuck = np.full((states, actions), 1e-9)
@@ -116,7 +117,7 @@ def test_a_curve_has_a_score_at_every_point():
     assert max(made["scores"]) <= 1
 
 
-def test_positions_and_phases_become_a_map():
+def test_position_maps_place_phases_side_by_side():
     grid = collect_objects()
     picture = position_map(grid, np.arange(len(grid.cells), dtype=float))
     assert np.isfinite(picture).sum() == len(grid.cells)
@@ -125,7 +126,7 @@ def test_positions_and_phases_become_a_map():
     assert picture[row, column + grid.phases[state] * picture.shape[1] // 2] == state
 
 
-def test_each_measure_has_its_verdict():
+def test_each_measure_has_its_own_conclusion():
     """Random questions fall short everywhere; then on one domain they end ahead."""
     rng = np.random.default_rng(0)
     curves = {}
@@ -149,7 +150,7 @@ def test_each_measure_has_its_verdict():
     assert "by the score at the end **does not hold**" in summary
 
 
-def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, never):
+def test_the_study_end_to_end_and_extended_by_seeds(tmp_path, monkeypatch, never):
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "frames", dict.fromkeys(GRIDS, 160))
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "points", 4)
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "common", SMALL)
@@ -165,9 +166,9 @@ def test_the_study_end_to_end_and_more_seeds_extend_it(tmp_path, monkeypatch, ne
     assert all(f"| {game} | M = 2 K |" in summary for game in GRIDS)
     assert all(len(row["areas"]) == 2 for row in data["rows"])
     assert data["optimal_scores"]["collect_objects"] == pytest.approx(collect_objects().optimal_score)
-    for picture in ("figure", "questions_collect_objects_gvf", "both_ways_puddleworld_reverse_gvf"):
-        assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
-    kept = json.loads((tmp_path / "runs" / "000.json").read_text())
+    for figure in ("figure", "questions_collect_objects_gvf", "both_ways_puddleworld_reverse_gvf"):
+        assert (tmp_path / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+    kept = RunStore(tmp_path).read()
     reproduce_discovery.reproduce_discovery(ReproduceConfig(out=str(tmp_path), runs=3), never)
-    assert json.loads((tmp_path / "runs" / "000.json").read_text()) == kept
+    assert kept.items() <= RunStore(tmp_path).read().items()
     assert all(len(row["areas"]) == 3 for row in json.loads((tmp_path / "data.json").read_text())["rows"])

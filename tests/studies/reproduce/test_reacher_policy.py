@@ -24,7 +24,7 @@ def policy():
     return ReacherPolicy(Checkpoint(tensors, {}))
 
 
-def test_it_is_trained_once_and_then_read(tmp_path, never):
+def test_the_policy_is_trained_once_and_then_read(tmp_path, never):
     path = tmp_path / "policy.safetensors"
     trained = reacher_policy(path, 1010, 0, never)
     assert trained.values["steps"] == 1010
@@ -45,14 +45,14 @@ def test_a_damaged_file_is_replaced_with_a_warning(tmp_path, never, caplog):
     assert "training a new policy" in caplog.text
 
 
-def test_a_policy_of_other_settings_is_not_taken_for_ours(tmp_path, never, caplog):
+def test_a_policy_of_other_settings_is_not_used(tmp_path, never, caplog):
     path = tmp_path / "policy.safetensors"
     reacher_policy(path, 20, 0, never)
     assert reacher_policy(path, 30, 0, never).values["steps"] == 30
     assert "no policy of 30 steps" in caplog.text
 
 
-def test_training_stops_when_asked(tmp_path):
+def test_training_stops_on_request(tmp_path):
     stop = threading.Event()
     stop.set()
     with pytest.raises(StopRequested):
@@ -60,7 +60,7 @@ def test_training_stops_when_asked(tmp_path):
     assert not (tmp_path / "policy.safetensors").exists()
 
 
-def test_returns_are_those_of_fifty_steps(policy):
+def test_evaluation_returns_are_those_of_fifty_steps(policy):
     env = gymnasium.make("Reacher-v5")
     state, _ = env.reset(seed=4)
     total = 0.0
@@ -70,7 +70,7 @@ def test_returns_are_those_of_fifty_steps(policy):
     assert evaluate_policy(policy, seed=4)[0] == pytest.approx(total)
 
 
-def test_the_ratio_is_that_of_two_normal_densities():
+def test_the_importance_ratio_is_that_of_two_normal_densities():
     noise = np.random.default_rng(0).normal(size=(7, 2))
     log_density = {std: torch.distributions.Normal(0.0, std).log_prob(torch.from_numpy(noise)).sum(-1) for std in (0.1, 0.5)}
     assert np.allclose(normal_importance_ratio(noise, 0.1, 0.5), (log_density[0.1] - log_density[0.5]).exp().numpy())
