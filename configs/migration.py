@@ -12,7 +12,7 @@ from configs.errors import RunError
 from configs.train import TrainConfig
 
 FORMAT = 2
-"""Of config.json, checkpoints, archived trials and sweep.json. Files without a format have 1."""
+"""Of config.json, sweep.json, archived trials and the settings of a study; a file that states none has format 1."""
 RENAMED = {
     "core_size": "lstm_size",
     "trace_lambda": "vtrace_lambda",
@@ -33,10 +33,12 @@ def format_of(record: Any, where: str) -> int:
 
 
 def migrate(values: Any, written_as: int) -> Any:
-    """A nested table of settings with this version's names."""
-    if isinstance(values, dict) and written_as < FORMAT:
+    """Nested tables and lists of settings with this version's names."""
+    if written_as == FORMAT:
+        return values
+    if isinstance(values, dict):
         return {RENAMED.get(name, name): migrate(value, written_as) for name, value in values.items()}
-    return values
+    return [migrate(value, written_as) for value in values] if isinstance(values, list) else values
 
 
 def recorded_config(record: dict[str, Any], where: str) -> TrainConfig:

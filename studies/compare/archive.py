@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RunError
+from configs.migration import FORMAT, format_of, recorded_config
 from configs.train import TrainConfig
 from training.files import explain, parse_json, read_bounded, write_atomically
 from training.run_directory import RunDirectory
 
 SUFFIX = ".trial.json"
-FORMAT = 1
 MAX_BYTES = 16 << 20
 KEPT = ("charts/episode_return", "charts/wall_seconds", "policy/entropy", "losses/auxiliary", "questions/", "meta/")
 """Metrics whose curves are kept: names or prefixes."""
@@ -62,14 +62,13 @@ def read_archive(path: Path) -> ArchivedTrial:
         content = parse_json(read_bounded(path, MAX_BYTES))
         if not isinstance(content, dict):
             raise ValueError("it is not a JSON object")
-        if content.get("format") != FORMAT:
-            raise RunError(f"{path} has format {content.get('format')!r}; this version reads {FORMAT}")
+        format_of(content, str(path))
         if content.pop("digest", None) != _digest(content):
             raise ValueError("its digest does not match its content")
         record, result = content["record"], content["result"]
         if not isinstance(result, dict):
             raise ValueError("its result is not a JSON object")
-        return ArchivedTrial(record, TrainConfig.from_dict(record["config"]), result, _lines(content["curves"]))
+        return ArchivedTrial(record, recorded_config(record, str(path)), result, _lines(content["curves"]))
     except RunError:
         raise
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from configs.compare import CompareConfig
 from configs.errors import CheckpointError, ConfigError, RunError
+from configs.migration import FORMAT, format_of, migrate
 from configs.train import TaskName, TrainConfig, without_execution
 from configs.vary import settings_name
 from envs.game_sets import expand_games
@@ -162,7 +163,8 @@ class Sweep:
                 return
             if not sweep_file(directory).is_file():
                 raise RunError(f"{directory} is not empty and not a sweep; choose another {flag}")
-        recorded = read_sweep(directory).get("sweep")
+        record = read_sweep(directory)
+        recorded = migrate(record.get("sweep"), format_of(record, str(sweep_file(directory))))
         if isinstance(recorded, dict):
             recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
@@ -174,7 +176,7 @@ class Sweep:
         """Lock the directory of the sweep, record the sweep in it and synchronise it with the archive."""
         with locked(self.out):
             names = [trial.name for trial in self.trials]
-            record = {"command": command, "sweep": self.identity(), "trials": names, **provenance()}
+            record = {"format": FORMAT, "command": command, "sweep": self.identity(), "trials": names, **provenance()}
             for directory, _ in self._directories():
                 try:
                     if not sweep_file(directory).exists():

@@ -13,6 +13,7 @@ import numpy as np
 
 from actors.resources import available_cores
 from configs.errors import PoolError, RunError, StopRequested
+from configs.migration import FORMAT, format_of, migrate
 from studies.reproduce.run_store import MAX_FILE_BYTES, RunStore, write_file
 from training.files import explain, parse_json, read_bounded
 from training.progress import Progress
@@ -41,16 +42,23 @@ class Experiment:
         recorded = out / "settings.json"
         try:
             is_new = not recorded.exists()
-            found = settings if is_new else parse_json(read_bounded(recorded, MAX_FILE_BYTES))["settings"]
+            found = settings if is_new else self._recorded(recorded)
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot use {out}: {explain(error)}") from None
+        except RunError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"cannot use {out}: settings.json is damaged: {error!r}") from None
         if found != settings:
             raise RunError(f"{out} holds results of other settings; choose another --out")
         if is_new:
-            self.write_json("settings.json", {"settings": settings, **provenance()})
+            self.write_json("settings.json", {"format": FORMAT, "settings": settings, **provenance()})
+
+    @staticmethod
+    def _recorded(path: Path) -> Settings:
+        record = parse_json(read_bounded(path, MAX_FILE_BYTES))
+        return migrate(record["settings"], format_of(record, str(path)))
 
     def collect(
         self, runs: int, chunk: int, work: Work, label: str, stop: threading.Event, *arguments: Any

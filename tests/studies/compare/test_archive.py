@@ -147,7 +147,7 @@ def test_a_sweep_that_gets_an_archive_later_fills_it(tmp_path):
     [
         (lambda content: content["result"].update(training_return=99.0), "its digest does not match its content"),
         (lambda content: content["curves"]["frame"].pop(), "its digest does not match its content"),
-        (lambda content: content.update(format=7), "has format 7; this version reads 1"),
+        (lambda content: content.update(format=7), "has format 7, which a newer version wrote"),
         (lambda content: content.pop("digest"), "its digest does not match its content"),
     ],
 )

@@ -1,0 +1,136 @@
+"""What earlier versions wrote is still read, evaluated, resumed and continued; what newer ones write is refused in one line.
+
+tests/old_formats was made by the version before format 2: a run saved in the middle of the meta-gradient's window, a sweep with
+one of its two trials finished, and the archive of that sweep.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import launch
+from configs.errors import CheckpointError, ConfigError, RunError
+from configs.migration import FORMAT, RENAMED, migrate
+from configs.settings import facts
+from configs.train import TrainConfig
+from studies.compare.archive import read_archive
+from studies.reproduce.experiment import Experiment
+from training.checkpoint import read_checkpoint
+from training.run_directory import RunDirectory
+
+OLD = Path(__file__).parents[1] / "old_formats"
+SWEEP = [
+    "--games",
+    "catch",
+    "--tasks",
+    "none",
+    "--seeds",
+    "2",
+    "--frames",
+    "400",
+    "--torso",
+    "shallow",
+    "--unroll",
+    "5",
+    "--batch-size",
+    "4",
+    "--lstm-size",
+    "4",
+    "--vtrace-lambda",
+    "0.9",
+    "--eval-episodes",
+    "1",
+    "--log-frames",
+    "100",
+]
+
+
+@pytest.fixture
+def old(tmp_path, signals):
+    shutil.copytree(OLD, tmp_path / "old")
+    return tmp_path / "old"
+
+
+def test_the_settings_that_were_renamed_are_read():
+    config = RunDirectory(OLD / "run").read_config()
+    assert (config.agent.lstm_size, config.learner.vtrace_lambda) == (4, 0.9)
+    assert (config.auxiliary.normalise_cumulants, config.auxiliary.scale_cumulants) == (True, True)
+
+
+def test_every_new_name_is_a_setting_and_no_old_one_is():
+    assert set(RENAMED.values()) <= facts(TrainConfig).keys()
+    assert not set(RENAMED) & facts(TrainConfig).keys()
+    with pytest.raises(ConfigError, match="unknown settings: 'core_size'"):
+        TrainConfig.from_dict({"agent": {"core_size": 4}})
+
+
+def test_an_old_run_is_resumed_from_the_middle_of_its_window(old):
+    assert launch.main(["train", "--resume", "--run-dir", str(old / "run"), "--frames", "600"]) == 0
+    assert json.loads((old / "run/result.json").read_text())["frames"] == 600
+    record = json.loads((old / "run/config.json").read_text())
+    assert record["format"] == FORMAT
+    assert record["config"]["agent"]["lstm_size"] == 4
+    assert record["resumed"][0]["frame"] == 440
+
+
+def test_an_old_run_is_evaluated(old, capsys):
+    assert launch.main(["evaluate", "--run-dir", str(old / "run"), "--episodes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 1
+
+
+@pytest.mark.parametrize("name", ["run", "sweep", "archive"])
+def test_old_directories_are_reported(old, capsys, name):
+    assert launch.main(["report", str(old / name)]) == 0
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--out", "sweep"], ["--out", "new", "--archive", "archive"]], ids=["sweep", "archive"])
+def test_an_old_sweep_is_continued(old, monkeypatch, capsys, flags):
+    paths = [part if part.startswith("--") else str(old / part) for part in flags]
+    finished = (old / "sweep/catch-none-seed1/result.json").read_bytes()
+    assert launch.main(["compare", *SWEEP, *paths, "--dry-run"]) == 0
+    assert "400 frames" in capsys.readouterr().out  # Of one trial: the other is finished.
+    assert launch.main(["compare", *SWEEP, *paths]) == 0
+    out = Path(paths[1])
+    assert json.loads((out / "catch-none-seed2/result.json").read_text())["frames"] == 400
+    assert (old / "sweep/catch-none-seed1/result.json").read_bytes() == finished
+
+
+def test_old_settings_of_a_study_are_its_own(tmp_path):
+    recorded = {"common": {"standard_cumulants": False}, "cells": [{"changes": {"trace_lambda": 1.0}}]}
+    (tmp_path / "settings.json").write_text(json.dumps({"settings": recorded}))
+    settings = {"common": {"normalise_cumulants": False}, "cells": [{"changes": {"vtrace_lambda": 1.0}}]}
+    Experiment(tmp_path, settings)
+    assert migrate(settings, FORMAT) is settings
+
+
+def newer(path, key="format"):
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {key: FORMAT + 1}))
+
+
+def test_newer_formats_are_refused(old, tmp_path):
+    newer(old / "run/config.json")
+    newer(old / "archive/catch-none-seed1.trial.json")
+    newer(old / "sweep/grid.json")
+    message = f"has format {FORMAT + 1}, which a newer version wrote; this one reads formats up to {FORMAT}"
+    with pytest.raises(RunError, match=message):
+        RunDirectory(old / "run").read_config()
+    with pytest.raises(RunError, match=message):
+        read_archive(old / "archive/catch-none-seed1.trial.json")
+    assert launch.main(["compare", *SWEEP, "--out", str(old / "sweep"), "--dry-run"]) == 2
+    checkpoint = next((old / "run/checkpoints").iterdir())
+    data = checkpoint.read_bytes()
+    checkpoint.write_bytes(data.replace(b"hindcast-checkpoint-2", b"hindcast-checkpoint-7"))
+    with pytest.raises(CheckpointError, match="has format 7, which a newer version wrote"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("value", [0, -1, "2", None, True, 1.5])
+def test_formats_that_are_none_are_refused(old, value):
+    path = old / "run/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": value}))
+    with pytest.raises(RunError, match="its format cannot be"):
+        RunDirectory(old / "run").read_config()
