@@ -1,4 +1,4 @@
-"""Settings of `launch.py compare`: a grid of games, tasks, settings and seeds, and what its trials have in common."""
+"""Settings of `launch.py compare`: a sweep of games, tasks, settings and seeds, and what its trials have in common."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CompareConfig:
     """Train every task on every game with every seed, as many trials at once as there are cores. A rerun continues."""
 
     preset: Literal["default", "paper"] = "default"
-    """Values that the other flags start from. paper: ten Atari games, five tasks, 3 seeds, 200M frames, IMPALA's network
+    """Defaults of all other flags. paper: ten Atari games, five tasks, 3 seeds, 200M frames, IMPALA's network
     and learner."""
     games: tuple[str, ...] = ()
     """Games by name (`launch.py games` lists them) or by set: atari5, atari10, atari57."""
@@ -46,16 +46,16 @@ class CompareConfig:
     seeds: Annotated[int, POSITIVE] = 3
     """Seeds for each game and task."""
     first_seed: int = 1
-    """The first of them; the others follow. A second grid with later seeds adds to a first one in `launch.py report`."""
+    """The first of them; the others follow. A second sweep with later seeds adds to a first one in `launch.py report`."""
     frames: Annotated[FrameCount, POSITIVE] = 10_000_000
     """Environment frames that each trial trains for; 10M, 1e7 and 10_000_000 are the same."""
     out: Annotated[str, EXECUTION] = ""
-    """Directory of the grid: one run directory for each trial."""
+    """Directory of the sweep: one run directory for each trial."""
     archive: Annotated[str, EXECUTION] = ""
     """Directory to keep finished trials in as well, in one small file each (config, result and curves), such as a repository
     can hold. Trials that are there already are not trained again, and `launch.py report` reads it."""
     dry_run: Annotated[bool, EXECUTION] = False
-    """Only say what the grid would take."""
+    """Only say what the sweep would take."""
     cores_per_trial: Annotated[int, Setting(positive=True, role="execution")] = 1
     """1: each trial in one process on one core, reproducible bit for bit, which uses a machine best as long as there are more
     trials than cores. More: a learner and Ray actors for each trial."""
@@ -124,7 +124,7 @@ class CompareConfig:
         return with_settings(config, settings)
 
     def identity(self) -> dict[str, Any]:
-        """What makes it this grid and no other, in the types of JSON; how and where it is run does not."""
+        """What makes it this sweep and no other, in the types of JSON; how and where it is run does not."""
         ours = facts(CompareConfig)
         values = {
             name: value

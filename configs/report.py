@@ -13,10 +13,10 @@ from configs.shell import launch_command
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Make one page of the trials in one or more directories, finished or not: report.html, its pictures and its numbers."""
+    """Make one page of the trials in one or more directories, finished or not: report.html, its figures and its numbers."""
 
     directories: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Grids made by `launch.py compare`, or directories of runs, or runs."""
+    """Sweeps made by `launch.py compare`, or directories of runs, or runs."""
     out: str = ""
     """Where the report is written; by default into the first directory."""
     task: str | None = None

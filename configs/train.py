@@ -54,41 +54,41 @@ class LearnerConfig:
     reward_clip: float = 1.0
     """Rewards are clipped to plus or minus this for learning; 0 leaves them raw. Logged scores are always raw."""
     learning_rate: Annotated[float, POSITIVE] = 6e-4
-    """At the first frame; falls linearly to 0 at the last."""
+    """Initial learning rate; annealed linearly to 0 at the last frame."""
     warm_up_updates: int = 0
-    """Updates over which the learning rate first rises from 0: RMSProp's first steps, made before its second moment knows how
-    large gradients are, can be ten times too large."""
+    """Updates of linear learning-rate warm-up; RMSProp's first steps can be ten times too large while its second moment
+    is still an initial guess."""
     rmsprop_decay: Annotated[float, Setting(below=1)] = 0.99
-    """Decay of RMSProp's second moment."""
+    """Decay rate of RMSProp's second moment."""
     rmsprop_eps: Annotated[float, POSITIVE] = 1e-4
     """Added to RMSProp's second moment, inside the root."""
     rmsprop_initial_moment: float = 1e-3
     """RMSProp's second moment before the first update. TensorFlow starts at 1, which makes the first thousand updates tiny,
-    PyTorch at 0, which makes the first ones ten times too large; 0.001 is about where it settles."""
+    PyTorch at 0, which makes the first ones ten times too large; 0.001 is close to its typical value in training."""
     clip_norm: Annotated[float, POSITIVE] = 40.0
-    """Largest global norm of the gradient of the summed loss."""
+    """Gradients are clipped to this global norm (of the loss summed over the batch)."""
     value_cost: float = 0.5
     """Weight of the value loss."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus."""
     rho_clip: Annotated[float, POSITIVE] = 1.0
-    """V-trace's clip of the importance weight in the temporal difference and the policy gradient."""
+    """V-trace's rho-bar: clips importance weights in the temporal differences and the policy gradient."""
     c_clip: Annotated[float, POSITIVE] = 1.0
-    """V-trace's clip of the trace."""
+    """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
-    """V-trace's lambda: below 1 it trades the variance of long returns for the bias of the value."""
+    """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
     device: Annotated[Literal["auto", "cpu", "cuda"], EXECUTION] = "auto"
     """Where the learner computes; auto takes a GPU if there is one."""
     learner_threads: Annotated[int, Setting(most=2**10, role="execution", ray_pool_only=True)] = 0
     """Torch threads of the learner; 0 chooses from the number of cores."""
     compile: Annotated[bool, EXECUTION] = False
-    """Compiles the learner's network with torch.compile; not for tasks whose questions are meta-learned."""
+    """Compile the learner's torso with torch.compile; not available for tasks with meta-learned questions."""
 
 
 @dataclass(frozen=True)
 class TaskConfig:
     stop_main_gradient: Annotated[bool, Setting(tasks=TRAINING_TASKS)] = False
-    """Main-task gradients stop at the torso, so that it learns from the auxiliary task alone."""
+    """Stop the gradient of the main task at the torso, which is then trained by the auxiliary task alone."""
     reward_prediction_weight: Annotated[float, Setting(tasks=("reward_prediction",))] = 0.1
     """Weight of reward prediction's loss, which is a cross-entropy (or half a squared error) per step."""
     reward_prediction_target: Annotated[Literal["sign", "value"], Setting(tasks=("reward_prediction",))] = "sign"
@@ -104,30 +104,30 @@ class TaskConfig:
     question_torso: Annotated[Literal["shallow", "nature", "deep"], Setting(tasks=QUESTION_TASKS)] = "shallow"
     """Torso of the question network, which shares nothing with the agent's."""
     normalise_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = False
-    """Standardises what goes into each cumulant over the batch, so that the meta-gradient cannot make it constant; useful
-    questions are then found later (docs/discovery.md)."""
+    """Normalise the pre-activation of each cumulant over the batch, so that the meta-gradient cannot make it constant; slows
+    down discovery (docs/discovery.md)."""
     scale_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = True
-    """Scales each cumulant by one minus the discount beside it, so that all answers lie in (-1, 1) whatever the horizon."""
+    """Multiply each cumulant by 1 - discount, so that answers lie in (-1, 1) for every horizon."""
     answer_lambda: Annotated[float, Setting(most=1, tasks=QUESTION_TASKS)] = 0.9
-    """Lambda of the answers' multi-step targets: 0 bootstraps after one step, 1 at the end of the unroll."""
+    """Lambda of the answers' lambda-returns: 0 bootstraps after one step, 1 at the end of the unroll."""
     answer_weight: Annotated[float, Setting(tasks=QUESTION_TASKS)] = 0.1
-    """Weight of the answers' loss: half the squared errors, summed over questions, divided by the root of their number."""
+    """Weight of the loss of the answers: half the squared error, summed over questions, over the root of their number."""
     meta_interval: Annotated[int, Setting(positive=True, most=2**12, tasks=DISCOVERY_TASKS)] = 10
-    """Updates of the agent that the meta-gradient is taken through (K): the last ones before the questions change."""
+    """Agent updates that the meta-gradient is backpropagated through (K): the last ones before a question update."""
     meta_period: Annotated[int, Setting(most=2**20, tasks=DISCOVERY_TASKS)] = 0
-    """Updates of the agent from one change of the questions to the next (M), at least --meta-interval; 0 takes --meta-interval,
-    as the paper does. Outside the last K of them an update costs what a plain one does plus asking the questions."""
+    """Agent updates per question update (M), at least --meta-interval; 0 takes --meta-interval, as in the paper. Updates before
+    the last K cost a plain update plus a forward pass of the question network."""
     meta_gradient: Annotated[Literal["exact", "first_order"], Setting(tasks=DISCOVERY_TASKS)] = "exact"
-    """exact: through everything that the updates do. first_order: as if a gradient did not depend on the parameters."""
+    """exact: includes second derivatives. first_order: omits the dependence of each gradient on the parameters."""
     meta_cosine: Annotated[bool, Setting(role="execution", tasks=DISCOVERY_TASKS)] = False
-    """Computes both meta-gradients and logs the cosine between them; slower."""
+    """Compute both meta-gradients and log their cosine similarity; slower."""
     meta_optimiser: Annotated[Literal["adam", "rmsprop", "sgd"], Setting(tasks=DISCOVERY_TASKS)] = "adam"
     """Optimiser of the question network."""
     meta_learning_rate: Annotated[float, Setting(positive=True, tasks=DISCOVERY_TASKS)] = 1e-4
     """Learning rate of the question network."""
     meta_memory_gb: Annotated[float, Setting(role="execution", tasks=DISCOVERY_TASKS)] = 4.0
-    """Memory for the graphs of the K updates. Within it they are kept; beyond it each is recomputed when needed: slower, memory
-    flat in K."""
+    """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
+    constant in K."""
 
     @property
     def question_period(self) -> int:
@@ -138,17 +138,17 @@ class TaskConfig:
 @dataclass(frozen=True)
 class ActorConfig:
     pool: Literal["ray", "serial"] = "ray"
-    """ray: actors in processes of their own. serial: in this process, slower, reproducible bit for bit."""
+    """ray: actors in separate processes. serial: rollouts in the learner's process; slower, bit-for-bit reproducible."""
     num_actors: Annotated[int, Setting(most=2**14, role="execution", ray_pool_only=True)] = 0
-    """Actor processes; 0 chooses from the number of cores, as many as leave the data fresh."""
+    """Actor processes; 0 chooses from the number of cores, with policy lag kept low."""
     envs_per_actor: Annotated[int, Setting(most=2**12, role="execution", ray_pool_only=True)] = 0
-    """Games that an actor steps together; 0 chooses from the batch size."""
+    """Environments per actor; 0 chooses from the batch size."""
     in_flight: Annotated[int, Setting(positive=True, most=2**8, role="execution", ray_pool_only=True)] = 2
-    """Rollout calls under way per actor: 1 gives the freshest data, 2 keeps every actor busy."""
+    """Rollout requests in flight per actor: 1 minimises policy lag, 2 keeps every actor busy."""
     pin_actors: Annotated[bool, Setting(role="execution", ray_pool_only=True)] = True
-    """Keeps each actor on a core of its own where a local run takes every core; better off beside other heavy work."""
+    """Pin each actor to its own core if a local run uses every core; turn it off beside other heavy processes."""
     actor_timeout: Annotated[float, Setting(positive=True, role="execution", ray_pool_only=True)] = 120.0
-    """Seconds without a trajectory after which an actor is taken for hung and replaced; a new one has five minutes to begin."""
+    """Seconds without a trajectory after which an actor is restarted; a new actor has five minutes to start."""
     ray_address: Annotated[str, Setting(role="execution", ray_pool_only=True)] = ""
     """Address of a running Ray cluster to join; empty starts a local one for this run. To be given again on --resume."""
 
@@ -168,8 +168,8 @@ class RunConfig:
     checkpoint_minutes: Annotated[float, Setting(positive=True, role="execution")] = 5.0
     """Minutes between two checkpoints."""
     picture_frames: Annotated[FrameCount, Setting(role="execution", tasks=("pixel_control", *QUESTION_TASKS))] = 0
-    """Frames between two pictures of the auxiliary task; 0 chooses a twentieth of the run, at least
-    100,000. One more is made at the end. Where questions are learnt, the next update of theirs is waited for."""
+    """Frames between two figures of the auxiliary task; 0 chooses a twentieth of the run, at least
+    100,000. One more is drawn at the end. With meta-learned questions, drawing waits for the next question update."""
     keep_checkpoints: Annotated[int, Setting(positive=True, most=10**6, role="execution")] = 3
     """Newest checkpoints to keep, besides the best."""
     eval_episodes: Annotated[int, MEASUREMENT] = 30
@@ -181,10 +181,10 @@ class TrainConfig:
     """Train an IMPALA agent, with an auxiliary task if one is asked for."""
 
     preset: Annotated[Literal["default", "paper"], Setting(role="identity")] = "default"
-    """Values that the other flags start from. default: learns on a small machine. paper: IMPALA's,
-    residual network and all, for 200M frames."""
+    """Defaults of all other flags. default: for a small machine. paper: IMPALA's hyperparameters and residual network, 200M
+    frames."""
     task: Annotated[TaskName, Setting(role="identity")] = "none"
-    """Auxiliary task that helps to shape the torso."""
+    """Auxiliary task trained together with the main task."""
     env: EnvConfig = field(default_factory=EnvConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)

@@ -1,4 +1,4 @@
-"""Keep freed memory: page faults on fresh large tensors cost a CPU learner a quarter of its time."""
+"""Keep freed memory for reuse: page faults on new large tensors cost a CPU learner a quarter of its time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keep_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Returns everything free to the system, once: what is kept splinters over hours, and more of it is touched than needed."""
+    """Return all free memory to the system once; kept memory fragments over hours."""
     if malloc_trim := _glibc("malloc_trim"):
         malloc_trim(0)
 

@@ -1,4 +1,4 @@
-"""The learner: one batch in, one update of theta, and every M of them one of phi."""
+"""The learner: one update of theta per batch, and one of phi every M updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learners.objective import Evaluation, Network, Objective
 from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
 
 ROUNDING = 1e-4
-"""What rounding alone can add to an importance weight of 1."""
+"""Tolerance for the rounding error of an importance weight of 1."""
 
 
 class Learner:
@@ -100,7 +100,7 @@ class Learner:
         return self._meta is None or self._meta.window_is_fresh
 
     def pictures(self) -> dict[str, np.ndarray]:
-        """What the task is about, on the last batch: images [H, W, 3]."""
+        """Figures of the task on the last batch: images [H, W, 3]."""
         if self._last is None:
             return {}
         prediction, inputs = self._last
@@ -130,7 +130,7 @@ class Learner:
         return dict(zip(metrics, numbers, strict=True))
 
     def weights(self) -> Tensor:
-        """What the actors need, as one vector."""
+        """The acting network's weights as one flat vector."""
         return flat_weights(self.agent)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -140,7 +140,7 @@ class Learner:
         return state
 
     def _fixed_state(self) -> dict[str, Tensor]:
-        """The part of the state whose names and shapes the config decides."""
+        """The part of the state whose names and shapes follow from the config."""
         state = {f"parameter.{name}": p.detach() for name, p in zip(self._names, self._parameters, strict=True)}
         state["parameter.agent.background"] = self.agent.background
         state |= {f"moment.{name}": moment for name, moment in zip(self._names, self._moments, strict=True)}
@@ -150,7 +150,7 @@ class Learner:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Raises ValueError, naming the first difference, if the state is of another network or of none that was trained."""
+        """Raises ValueError, naming the first difference, if the state does not fit the network or is not finite."""
         own = self._fixed_state()
         given = {name: value for name, value in state.items() if not name.startswith("meta.")}
         for name in sorted(own.keys() ^ given.keys()):

@@ -1,4 +1,4 @@
-"""IMPALA's loss, per step; the learner does the masking and the sums."""
+"""IMPALA's loss per step (Espeholt et al. 2018); the objective masks and sums it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ImpalaLoss(NamedTuple):
     policy: Tensor
     value: Tensor
     entropy: Tensor
-    """The policy's entropy itself, to be maximised."""
+    """Entropy of the policy, to be maximised."""
     rho: Tensor
     """pi / mu of the action taken, unclipped, detached."""
     vtrace: VTrace

@@ -102,7 +102,7 @@ class CheckpointDirectory:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint, frame: int, is_best: bool) -> Path:
-        """Writes the best before the newest: what a newest one says of the best is then true, killed in between or not.
+        """Write the best checkpoint before the newest, so that a kill in between leaves a consistent pair.
 
         Those of later frames go: they were damaged, or the run would have continued from them, and it has left their course.
         """
@@ -130,7 +130,7 @@ class CheckpointDirectory:
         return tuple(int(path.stem.removeprefix("frame_")) for path in self.list())
 
     def newest(self) -> Checkpoint:
-        """The newest one that is whole; older ones, and the best at last, step in for damaged ones, with a warning.
+        """The newest intact checkpoint; falls back to older ones, then to the best, with a warning for each damaged file.
 
         A run that trains meanwhile may delete what was listed; its place was taken by a newer one.
         """

@@ -1,4 +1,4 @@
-"""Scores of trained agents, as numbers and as films."""
+"""Evaluation of trained agents: scores and videos."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def play_games(
     cores: int = 0,
     greedy: bool = False,
 ) -> Evaluation:
-    """Whole games, with progress, on so many cores; 0 for all."""
+    """Play whole games and show progress; `cores` 0 uses all."""
     cores = cores or available_cores()
     set_threads(acting_threads(min(episodes, MAX_ENVS), cores))
     progress = Progress(f"evaluating {config.env.game}", episodes, unit="game")
@@ -52,7 +52,7 @@ def _heed(stop: threading.Event) -> None:
 
 
 def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any]:
-    """Plays with a run's weights; writes evaluation.json, and then a film if asked for, which may fail or be broken off.
+    """Evaluate a run's checkpoint: write evaluation.json, then record a video if requested, which may fail or be interrupted.
 
     Needs no lock: the run may train meanwhile, and other evaluations may play. Every file is written whole, by the last to end.
     """
@@ -94,7 +94,7 @@ def choose_checkpoint(checkpoints: CheckpointDirectory, config: EvaluateConfig) 
 
 
 def _check_writable(directory: RunDirectory) -> None:
-    """Raises RunError before the games are played, not after them."""
+    """Raise RunError if the results cannot be written, before any game is played."""
     try:
         tempfile.TemporaryFile(dir=directory.path).close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files that must not be lost, and files that may come from strangers.
+"""Atomic writes, and bounded reads of untrusted files.
 
 What is written is whole or absent. What is read is a plain file of bounded size: links are not followed, nothing
 blocks, and JSON is the only language understood.
@@ -17,7 +17,7 @@ _UNFINISHED = re.compile(r"\..+\.\d+\.tmp")
 
 
 class UnsafeFileError(OSError):
-    """A file that is not read because of what it is; the message says what that is."""
+    """A file of a kind that is never read, such as a link or a device; the message names the kind."""
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -47,7 +47,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file holds `data` whole, or is as it was, whatever happens meanwhile."""
+    """Replace the file's content atomically: after a crash it is either old or new, never partial."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -74,7 +74,7 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def explain(error: OSError) -> str:
-    """The part of an error of the system that is for people."""
+    """The readable part of an OSError."""
     return str(error) if isinstance(error, UnsafeFileError) else error.strerror or str(error)
 
 

@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 30.0
 """Between two attempts to save, while they fail."""
 FINAL_GAMES_SEED = 1_000_000
-"""Added to the seed for the final games: a serial run was trained on the ones that its own seed begins with."""
+"""Added to the seed for the final evaluation, whose games then differ from those of training."""
 
 
 @dataclass
 class TrainingRun:
-    """A run in progress: what a checkpoint holds, and where it goes."""
+    """The state of a run: everything that a checkpoint holds, and the run directory."""
 
     config: TrainConfig
     directory: RunDirectory
@@ -60,10 +60,10 @@ class TrainingRun:
     episodes: EpisodeStatistics = field(default_factory=EpisodeStatistics)
     means: Means = field(default_factory=Means)
     elapsed: float = 0.0
-    """Seconds of training, over all the processes that had a part in it."""
+    """Seconds of training, summed over resumptions."""
 
     def save(self, writer: MetricsWriter) -> None:
-        """Saves a checkpoint, and before it the metrics that it continues; raises OSError where the disk refuses."""
+        """Flush the metrics, then write a checkpoint; raises OSError on failure."""
         writer.sync()
         best_before = self.episodes.best
         try:
@@ -111,9 +111,9 @@ class TrainingRun:
 
 
 def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[str, Any] | None:
-    """Trains to the last frame, plays the final games and writes the result; None if `stop` was set before that.
+    """Train to the last frame, run the final evaluation and write result.json; returns None if `stop` was set before.
 
-    `cores` are all that it may use; 0 for those of the machine.
+    `cores` limits the cores used; 0 uses all.
     """
     with ExitStack() as stack:
         checkpoint = None
@@ -161,9 +161,9 @@ def _checkpoint_to_resume(directory: RunDirectory, keep: int) -> Checkpoint | No
 
 
 def _change_length(config: TrainConfig, before: int, learner: Learner) -> None:
-    """Says how the learning rate continues where a run is resumed to another frame than `before`.
+    """Print how the learning-rate schedule changes if a run is resumed with another number of frames.
 
-    Raises ConfigError if it is past that frame. One that is resumed as it was may be: its last batch overshoots.
+    Raises ConfigError if the run is already past the new last frame.
     """
     frames, done = config.run.frames, learner.frame
     if frames == before:
@@ -193,9 +193,9 @@ def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event) 
 
 
 def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> None:
-    """Leaves a checkpoint of where the training ended, whether it was done, asked to stop, or out of working actors.
+    """Train, and save a final checkpoint whether training finished, was stopped, or ran out of working actors.
 
-    Non-finite numbers are the exception: what led to them is not saved over what is known to be sound.
+    After a non-finite loss or gradient nothing is saved.
     """
     try:
         writer = MetricsWriter(run.directory.path, from_frame=run.learner.frame)
@@ -220,7 +220,7 @@ def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> No
 
 
 def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter) -> None:
-    """Updates until the last frame or a request to stop, logging and saving on the way."""
+    """Update until the last frame or a stop request; log and save periodically."""
     config, pool, learner = run.config, run.pool, run.learner
     log_frames = config.run.log_frames or max(1, min(50_000, config.run.frames // 100))
     next_log = (learner.frame // log_frames + 1) * log_frames
@@ -269,7 +269,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
 
 
 class Clock:
-    """Where the time between two lines of metrics went."""
+    """Time spent in each part of learner and actors between two lines of metrics."""
 
     def __init__(self, frame: int):
         self._start = time.perf_counter()
@@ -339,6 +339,6 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
         "evaluation": evaluation.summary() if evaluation else None,
         **provenance(),
     }
-    write_hparams(run.directory.path, config, result)  # First: whoever sees the result, as a grid does, finds it there.
+    write_hparams(run.directory.path, config, result)  # First: a sweep reads it as soon as there is a result.
     run.directory.write_json(run.directory.result_path, result)
     return result

@@ -28,8 +28,7 @@ MAX_METRICS_BYTES = 1 << 30
 
 
 class Means:
-    """Means of named numbers since the last look, and maxima of those named `_max`; NaN (a quantity that a batch could not
-    give) does not count."""
+    """Means of named numbers since the last `take`, and maxima of those named `_max`; NaN values are skipped."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
@@ -156,7 +155,7 @@ class MetricsWriter:
         self._show("add_text", (name, markdown, frame))
 
     def sync(self) -> None:
-        """Everything written so far is on the disk; raises OSError if it cannot be.
+        """Flush everything to disk; raises OSError on failure.
 
         Called before a checkpoint is saved, so that no resumed run continues after lines that were never written.
         """
@@ -173,7 +172,7 @@ class MetricsWriter:
         self._close_board()
 
     def _append(self) -> None:
-        """Half a line that a full disk still took is completed by the next attempt."""
+        """Completes a partial line that an earlier attempt left on a full disk."""
         while self._waiting:
             written = os.pwrite(self._descriptor, self._waiting, self._end)
             self._waiting = self._waiting[written:]

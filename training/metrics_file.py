@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl back, whatever has become of it."""
+"""Read metrics.jsonl, which may be damaged or unfinished."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.files import parse_json
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 1_000_000
 MAX_FRAMES = 2**53
-"""What a float still counts exactly."""
+"""Integers up to this are exact in a float."""
 
 
 def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -1,4 +1,4 @@
-"""Progress for people: a live line on a terminal, anywhere else a plain line now and then, at first more often.
+"""Progress output: a live line on a terminal, otherwise plain lines at growing intervals.
 
 Nobody may be listening: a log on a full disk, a pipe to a process that is dead. That never stops the work.
 """
@@ -23,7 +23,7 @@ SPEED_WINDOW_SECONDS = 30.0
 
 
 def tell(line: str) -> None:
-    """Prints to stderr what a run can do without."""
+    """Print to stderr; failures are ignored."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(line, file=sys.stderr, flush=True)

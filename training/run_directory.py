@@ -21,7 +21,7 @@ from training.files import explain, is_unfinished, parse_json, read_bounded, wri
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20
 MAX_RESUMPTIONS = 500
-"""The last of them that are kept: with more, config.json would grow beyond what is read."""
+"""Most resumptions recorded in config.json; older ones are dropped."""
 LOCK = ".lock"
 ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json", "evaluation.json", LOCK)
 """What is read or written in a run directory, beside TensorBoard's files."""
@@ -29,7 +29,7 @@ ENTRIES = ("config.json", "metrics.jsonl", "checkpoints", "videos", "result.json
 
 @contextmanager
 def looking_into(path: Path) -> Iterator[None]:
-    """Whatever the system refuses about `path` (no permission, a name too long) becomes a RunError."""
+    """Turn an OSError about `path` (no permission, name too long) into a RunError."""
     try:
         yield
     except OSError as error:
@@ -98,7 +98,7 @@ class RunDirectory:
         self.write_json(self.config_path, {"format": FORMAT, "config": config.to_dict(), **provenance()})
 
     def add_resumption(self, config: TrainConfig, frame: int) -> None:
-        """Notes the settings from now on, and by what and where the run is continued; what began it stays on record."""
+        """Record the settings and the provenance of a resumed run; those of its start are kept."""
         _, record = self._read_config()
         earlier = record.get("resumed")
         resumed = [*(earlier if isinstance(earlier, list) else []), {"frame": frame, **provenance()}][-MAX_RESUMPTIONS:]
@@ -116,7 +116,7 @@ class RunDirectory:
 
 
 def provenance() -> dict[str, Any]:
-    """What it takes to know where a number came from: the commit, the versions, the machine."""
+    """Commit, package versions and machine, recorded with every result."""
     return {
         "commit": commit(),
         "versions": {"hindcast": hindcast_version(), "python": platform.python_version()}

@@ -1,4 +1,4 @@
-"""One command at a time in a directory.
+"""A lock file: one command at a time per directory.
 
 The lock is the kernel's, on a file in the directory: it goes with the process that holds it, however that ends, so a
 dead owner never has to be argued with.
@@ -25,7 +25,7 @@ MAX_OWNER_BYTES = 20
 
 
 class InUseError(RunError):
-    """Another command is at work in the directory."""
+    """Another command holds the lock of the directory."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run beside each metric by its name: an overview, custom charts, and a row under HPARAMS."""
+"""TensorBoard views of a run beside the metrics themselves: overview, custom charts and a row under HPARAMS."""
 
 from __future__ import annotations
 
