@@ -116,5 +116,5 @@ def test_code_that_is_nowhere_known_is_not_sent(tmp_path, monkeypatch):
     """Not even what lies beside it."""
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     monkeypatch.setattr(installation, "_project", dict)
-    with pytest.raises(PoolError, match="nor installed with pip"):
+    with pytest.raises(PoolError, match="install Hindcast with pip"):
         cluster.code_runtime_env()
