@@ -37,9 +37,9 @@ from studies.command_line import announce_imports, parse, parse_compare, parse_t
 from training.progress import counted
 
 EXPECTED = (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
-"""Errors whose message says all; any other is a bug and shows its traceback."""
+"""Errors that are reported by their message alone; any other is a bug and shows its traceback."""
 MAX_PROBLEMS = 20
-"""Lines about the trials of a report that the terminal shows."""
+"""Problems of a report that are printed."""
 
 
 def train(arguments: Sequence[str], stop: threading.Event) -> None:
@@ -76,7 +76,7 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
 
 
 def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Measure the speed of every part and of the whole."""
+    """Measure the throughput of every component and of training."""
     config = parse(BenchmarkConfig, "benchmark", arguments)
     from studies.benchmark.throughput import print_table, run_benchmark
 
@@ -106,15 +106,15 @@ def compare(arguments: Sequence[str], stop: threading.Event) -> None:
         run_sweep(config, shlex.join(["launch.py", "compare", *arguments]), stop)
     except StopRequested:
         print(f"stopped and saved; continue with: {launch_command('compare', *arguments)}")
-        print(f"what is there is shown by: {launch_command('report', config.out)}")
+        print(f"report of the finished trials: {launch_command('report', config.out)}")
         return
     if not config.dry_run:
-        print(f"finished; make its page with: {launch_command('report', config.out)}")
-        print(f"watch its curves with: {tensorboard_command(Path(config.out))}")
+        print(f"finished; make the report with: {launch_command('report', config.out)}")
+        print(f"watch the learning curves with: {tensorboard_command(Path(config.out))}")
 
 
 def report(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Make one page of the trials in one or more directories: report DIR [DIR ...]."""
+    """Report on the trials in one or more directories: report DIR [DIR ...]."""
     config = parse(ReportConfig, "report", arguments)
     config.check_complete()
     from studies.report.report import make_report
@@ -125,13 +125,13 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
     if len(made.problems) > MAX_PROBLEMS:
         print(f"launch.py: {len(made.problems) - MAX_PROBLEMS} more problems are listed on the page", file=sys.stderr)
     print("\n".join(map(printable, made.summary)))
-    print(f"page: {made.page}")
+    print(f"report: {made.page}")
 
 
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Make a figure of the paper again: reproduce lambda | microdrone | reacher | discovery --out DIR."""
+    """Reproduce a figure of the paper: reproduce lambda | microdrone | reacher | discovery --out DIR."""
     if {"-h", "--help"} & set(arguments):
-        parse(ReproduceConfig, "reproduce", ["--help"])  # Without the imports of the studies, which take seconds.
+        parse(ReproduceConfig, "reproduce", ["--help"])  # Before the slow imports of the studies.
     from studies.reproduce.reproduce import STUDIES
 
     if not arguments or (arguments[0] not in STUDIES and not arguments[0].startswith("-")):
@@ -181,7 +181,7 @@ def print_evaluation(evaluation: dict[str, Any]) -> None:
 
 
 class Interrupt:
-    """The first SIGINT or SIGTERM asks for an orderly end, the second ends at once."""
+    """Handler of SIGINT and SIGTERM: the first signal requests a stop, the second ends the process at once."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -194,15 +194,15 @@ class Interrupt:
         if self.stop.is_set():
             os._exit(128 + number)
         self.signal = number
-        with contextlib.suppress(OSError):  # Nobody may be reading any more.
-            os.write(sys.stderr.fileno(), b"stopping: saving first (again to leave at once)\n")  # Safe here, unlike print.
+        with contextlib.suppress(OSError):  # stderr may be closed.
+            os.write(sys.stderr.fileno(), b"stopping after saving (repeat to exit at once)\n")  # Reentrant, unlike print.
         self.stop.set()
 
 
 def _handle_once(number: int) -> None:
-    """Has the kernel give the signal back its default action, which ends the process, when it comes for the first time.
+    """Let the kernel restore the signal's default action, which ends the process, after its first delivery.
 
-    Python's handlers wait for a native call to return, and one that hangs never does.
+    Python's own handlers only run between native calls, so the second signal would not end a native call that hangs.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "sysv_signal"):
@@ -212,7 +212,7 @@ def _handle_once(number: int) -> None:
 
 
 def report_thread(failure: threading.ExceptHookArgs) -> None:
-    """TensorBoard's thread dies of a full disk; whoever gives it work is told and warns, so no traceback is needed."""
+    """Thread hook without a traceback for OSError: TensorBoard's thread raises it on a full disk, and its caller warns."""
     if not isinstance(failure.exc_value, OSError):
         threading.__excepthook__(failure)
 
@@ -222,16 +222,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run_command(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        if not nobody_reads():
+        if not stdout_closed():
             raise
-        # As with `| head`: what was to be saved is saved by now, and nobody wants to hear the rest.
+        # As with `| head`: everything is saved by now, and the rest of the output is not wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
 
 
-def nobody_reads() -> bool:
-    """Whether the reader of our output has left: other pipes break too, and those are faults."""
+def stdout_closed() -> bool:
+    """Whether the reader of stdout has closed it; a BrokenPipeError of any other pipe is a fault."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(0))
@@ -250,7 +250,7 @@ def print_help() -> None:
 def run_command(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     threading.excepthook = report_thread
-    # Torch's threads would wait for each other by spinning, on cores that actors and other work need.
+    # Torch's threads would spin while they wait for each other, on cores that actors need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not arguments or arguments[0] in ("-h", "--help"):
         print_help()
@@ -271,7 +271,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def printable(text: str) -> str:
-    """One line without control characters: messages quote files that anyone may have written."""
+    """The text as one line without control characters; messages may quote untrusted files."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

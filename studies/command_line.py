@@ -1,4 +1,4 @@
-"""From the words of a command line to configs; a mistake becomes a ConfigError of one line."""
+"""Parses command lines into configs; an invalid one raises a ConfigError with a message of one line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 def announce_imports(*modules: str) -> None:
-    """Says what is about to be imported, which takes seconds, unless it has been already."""
+    """Print the names of modules that are about to be imported, which takes seconds, unless they already are."""
     if missing := [name for name in modules if name not in sys.modules]:
         tell(f"starting: importing {' and '.join(missing)}")
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
-    """Command-line flags as a config; tyro's framed errors become one line."""
+    """The config that command-line flags describe; tyro's framed errors become one line."""
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -48,7 +48,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
 
 
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
-    """The config of a new run, from its preset, or of a resumed one, from what it was started with."""
+    """The config of a run: flags override the preset, or with --resume the recorded config."""
     given = parse(TrainConfig, "train", arguments)
     defaults = PRESETS[given.preset]
     config = parse(TrainConfig, "train", arguments, defaults)
@@ -73,7 +73,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 
 
 def resume_arguments(config: TrainConfig) -> list[str]:
-    """Flags that continue a run, with those that are never taken from its directory."""
+    """Flags that resume a run, including those that are never read from its directory."""
     from configs.errors import GameError
     from envs.registry import check_trusted
 
@@ -87,7 +87,7 @@ def resume_arguments(config: TrainConfig) -> list[str]:
 
 
 def parse_compare(arguments: Sequence[str]) -> CompareConfig:
-    """The config of a sweep, from its preset; only settings that have an effect on one of its trials."""
+    """The config of a sweep: flags override the preset; settings without effect on any trial are refused."""
     given = parse(CompareConfig, "compare", arguments)
     defaults = COMPARE_PRESETS[given.preset]
     config = parse(CompareConfig, "compare", arguments, defaults)
@@ -104,7 +104,7 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
     except ConfigError:
         from studies.compare.sweep import sweep_file
 
-        if not os.path.exists(sweep_file(Path(config.out))):  # A sweep that was begun with such settings continues with them.
+        if not os.path.exists(sweep_file(Path(config.out))):  # A recorded sweep may continue with them.
             raise
     return config
 
@@ -115,13 +115,13 @@ def _one_line(framed: str, command: str) -> str:
     lines = [line.strip("│╭╮╰╯ \n") for line in text.splitlines()]
     body: list[str] = []
     for line in lines[1:]:
-        if line.startswith(("──", "---")):  # A frame's border, whatever the terminal's characters.
+        if line.startswith(("──", "---")):  # The border of tyro's frame, in box-drawing characters or ASCII.
             if body:
                 break
             continue
         body.append(line)
     message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
     if "Perhaps you meant" in text or "Arguments similar to" in text:
-        flags = re.findall(r"^\W? {4,5}(--[\w-]+)", text, flags=re.MULTILINE)  # What explains them stands further right.
+        flags = re.findall(r"^\W? {4,5}(--[\w-]+)", text, flags=re.MULTILINE)  # Help texts are indented further.
         message += f"; did you mean {' or '.join(dict.fromkeys(flags))}?"
     return f"{message} ({launch_command(command, '--help')} explains every flag)"

@@ -1,4 +1,4 @@
-"""The list of games."""
+"""The list of games with their published scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ COLUMNS = (*PUBLISHED, "optimal")
 
 
 def list_games() -> list[dict[str, Any]]:
-    """Every game by name; scores are None where none are published, and the optimal one where it is not known."""
+    """All games with their published scores and the optimal score, None where unknown."""
     scores = published_scores()
-    nothing = dict.fromkeys(PUBLISHED)
+    unknown = dict.fromkeys(PUBLISHED)
     return [
         {"game": game, "kind": "atari" if game not in SMALL_GAMES else "small"}
-        | (asdict(scores[game]) if game in scores else nothing)
+        | (asdict(scores[game]) if game in scores else unknown)
         | {"optimal": optimal_score(game)}
         for game in (*SMALL_GAMES, *atari_games())
     ]

@@ -1,4 +1,4 @@
-"""Commands that are shown to people can be pasted: a shell without our PATH runs each of them, in a directory with a space."""
+"""Printed commands can be pasted: a shell without our PATH runs them, in a directory with a space in its name."""
 
 import os
 import re
@@ -60,8 +60,8 @@ def test_the_printed_commands_continue_and_report_a_sweep(capsys, monkeypatch, h
     monkeypatch.setattr(compare, "compare", lambda *_: None)
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
-    assert "page: my sweep/report.html" in paste(shown(output, "make its page with"), here)
-    assert shlex.split(shown(output, "watch its curves with"))[-2:] == ["--logdir", "my sweep"]
+    assert "report: my sweep/report.html" in paste(shown(output, "make the report with"), here)
+    assert shlex.split(shown(output, "watch the learning curves with"))[-2:] == ["--logdir", "my sweep"]
 
     def stopping(*_):
         raise StopRequested
@@ -70,7 +70,7 @@ def test_the_printed_commands_continue_and_report_a_sweep(capsys, monkeypatch, h
     assert launch.main(arguments) == 0
     output = capsys.readouterr().out
     assert shlex.split(shown(output, "continue with"))[-len(arguments) :] == arguments
-    assert shlex.split(shown(output, "what is there is shown by"))[-2:] == ["report", "my sweep"]
+    assert shlex.split(shown(output, "report of the finished trials"))[-2:] == ["report", "my sweep"]
 
 
 def test_the_printed_command_continues_a_study_with_its_flags(capsys, monkeypatch):

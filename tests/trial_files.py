@@ -1,4 +1,4 @@
-"""Run directories of trials that never ran, for tests of what reads them."""
+"""Sweeps and run directories that are written without training, for tests of their readers."""
 
 import json
 
@@ -18,7 +18,7 @@ def make_sweep(out, games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, **
 
 
 def write_trial(trial, score, until=FRAMES, returns=lambda frame: frame / FRAMES):
-    """A trial with a curve, and with a result if a score is given."""
+    """Write the run directory of a trial: its config and curve, and its result if a score is given."""
     directory = RunDirectory(trial.path)
     trial.path.mkdir(parents=True, exist_ok=True)
     directory.write_config(trial.config)

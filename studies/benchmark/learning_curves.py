@@ -1,4 +1,4 @@
-"""Learning curves of finished or unfinished runs: a picture, and the numbers behind it.
+"""Learning curves of finished or unfinished runs as a figure and a CSV file.
 
     python -m studies.benchmark.learning_curves runs/pong-seed1 runs/pong-seed2 --out results/impala/pong
 
@@ -40,7 +40,7 @@ def read_curve(run_dir: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dirs", nargs="+", type=Path)
-    parser.add_argument("--out", required=True, type=Path, help="path of the picture and the table, without a suffix")
+    parser.add_argument("--out", required=True, type=Path, help="path of the figure and the CSV file, without a suffix")
     arguments = parser.parse_args()
     curves = [curve for curve in map(read_curve, arguments.run_dirs) if curve]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

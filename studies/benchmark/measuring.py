@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, which a request to stop ends at once and without a word."""
+"""Measurements in separate processes, which are killed at once and silently when the command is stopped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from configs.errors import PoolError, StopRequested
 PROCESSES = multiprocessing.get_context("spawn")
 
 
-def measure_apart(measure: Callable[..., Any], arguments: tuple[Any, ...], copies: int, stop: threading.Event) -> list[Any]:
-    """What `measure` returns in each of so many new processes; raises StopRequested if `stop` is set meanwhile."""
+def measure_in_processes(
+    measure: Callable[..., Any], arguments: tuple[Any, ...], copies: int, stop: threading.Event
+) -> list[Any]:
+    """The results of `measure(*arguments)` in `copies` new processes; raises StopRequested if `stop` is set meanwhile."""
     results = PROCESSES.SimpleQueue()
     workers = [PROCESSES.Process(target=_measure, args=(measure, arguments, results), daemon=True) for _ in range(copies)]
-    # A terminal sends its Ctrl-C to all processes; with what is blocked here blocked there too, only this one reacts.
+    # A terminal sends Ctrl-C to all processes; children inherit the mask, so only this process reacts.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         for worker in workers:
@@ -34,7 +36,7 @@ def measure_apart(measure: Callable[..., Any], arguments: tuple[Any, ...], copie
             if not results.empty():
                 measured.append(results.get())
             elif any(worker.exitcode for worker in workers):
-                raise PoolError("a process of the benchmark died; its own message stands above")
+                raise PoolError("a process of the benchmark died; its message is printed above")
             else:
                 time.sleep(0.05)
     finally:
@@ -45,11 +47,11 @@ def measure_apart(measure: Callable[..., Any], arguments: tuple[Any, ...], copie
 
 
 def _measure(measure: Callable[..., Any], arguments: tuple[Any, ...], results: Any) -> None:
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     results.put(measure(*arguments))
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,12 +1,12 @@
-"""Does a long run keep its memory? Trains in a process of its own, watches it from outside, judges the drift.
+"""Soak test: trains in a separate process, samples its memory, and reports leaks.
 
     python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --out docs/soak-reverse_gvf
 
-writes OUT.json and OUT.png. Watched are the resident memory of the learner, of all actors, of Ray's servers and of the
-object store (the pages that its file in shared memory has), and the file descriptors and threads of learner and actors. The
-first part of the run is warm-up; of the rest, the last quarter is compared with the first. The mean of a memory may not rise by
-2% or more; a fall is reported but is no leak. The median of a count, which a file that is open at the moment of a look does not
-move, may not change at all. Further flags are those of `launch.py train`; with --run-dir the run is kept.
+writes OUT.json and OUT.png. Sampled are the resident memory of the learner, of all actors, of Ray's servers and of the object
+store (the allocated pages of its file in shared memory), and the file descriptors and threads of learner and actors. After a
+warm-up, the last quarter of the samples is compared with the first. The mean of a memory may not rise by 2% or more; a fall
+is reported but is no leak. The median of a count, which is robust against briefly opened files, may not change at all.
+Further flags are those of `launch.py train`; with --run-dir the run is kept.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 WARM_UP = 0.2
-"""Part of the samples that is not judged."""
+"""Share of the samples that is left out."""
 LIMIT = 0.02
-"""Of the rise of a memory."""
+"""Largest relative rise of a memory."""
 MEMORY = ("learner_mb", "actors_mb", "servers_mb", "object_store_mb")
 COUNTS = ("learner_fds", "learner_threads", "actors_fds", "actors_threads")
 MEGABYTE = 2**20
 
 
 def sample(learner: psutil.Process) -> dict[str, float]:
-    """One look at the run; raises psutil.Error or OSError when a process ends meanwhile."""
+    """One sample of the run; raises psutil.Error or OSError if a process ends meanwhile."""
     children = learner.children(recursive=True)
     actors = [process for process in children if "RolloutActor" in " ".join(process.cmdline())]
     raylets = [process for process in children if process.name() == "raylet"]
@@ -58,13 +58,13 @@ def sample(learner: psutil.Process) -> dict[str, float]:
 
 
 def touched_shared_memory(process: psutil.Process) -> int:
-    """Bytes; Linux alone tells them apart from mapped files, and of a process that has just ended it tells nothing."""
+    """Resident shared memory in bytes, from /proc; 0 for a process that has just ended."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssShmem:"))
 
 
 def object_store_bytes(raylet: psutil.Process) -> int:
-    """What all processes together have written into the store: its file has no name any more, but the raylet holds it open."""
+    """Allocated bytes of the object store's file, which is unlinked but held open by the raylet."""
     held = [path for path in Path(f"/proc/{raylet.pid}/fd").iterdir() if "/plasma" in str(path.readlink())]
     return sum(512 * path.stat().st_blocks for path in held)
 
@@ -98,58 +98,58 @@ def watch(arguments: argparse.Namespace, run_dir: Path) -> list[dict[str, float]
         process.wait()
     if process.returncode:
         sys.exit(f"the run ended with exit code {process.returncode}")
-    return [look for look in samples[:-1] if look["actors_mb"]]  # Without actors it is on its way out.
+    return [found for found in samples[:-1] if found["actors_mb"]]  # Without actors the run is shutting down.
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the part of a run after its warm-up says."""
+class MemoryReport:
+    """Drift of memory and counts after the warm-up."""
 
     drift: dict[str, float]
-    """Relative change of each memory's mean, from the first quarter to the last."""
+    """Relative change of the mean of each memory, from the first quarter to the last."""
     counts: dict[str, tuple[float, float]]
     """Median of each count in the first quarter and in the last."""
     ranges: dict[str, tuple[float, float]]
-    """Least and greatest of each count."""
+    """Minimum and maximum of each count."""
 
     @property
     def flat(self) -> bool:
         return max(self.drift.values()) < LIMIT and all(early == late for early, late in self.counts.values())
 
     def lines(self) -> dict[str, str]:
-        """For people, by quantity."""
+        """Text for each quantity."""
         lines = {name: f"{change:+.2%}" for name, change in self.drift.items()}
         for name, (early, late) in self.counts.items():
-            least, greatest = self.ranges[name]
+            low, high = self.ranges[name]
             lines[name] = f"{early:g}" if early == late else f"{early:g}, later {late:g}"
-            lines[name] += "" if least == greatest else f" ({least:g} to {greatest:g})"
+            lines[name] += "" if low == high else f" ({low:g} to {high:g})"
         return lines
 
 
-def judge(samples: list[dict[str, float]]) -> Verdict:
-    judged = samples[int(WARM_UP * len(samples)) :]
-    quarter = len(judged) // 4
+def analyse(samples: list[dict[str, float]]) -> MemoryReport:
+    measured = samples[int(WARM_UP * len(samples)) :]
+    quarter = len(measured) // 4
     if not quarter:
-        sys.exit("the run was too short to be judged")
-    columns = {name: [look[name] for look in judged] for name in (*MEMORY, *COUNTS)}
+        sys.exit("the run was too short for a memory report; give it more --frames")
+    columns = {name: [row[name] for row in measured] for name in (*MEMORY, *COUNTS)}
     first, last = ({name: column[part] for name, column in columns.items()} for part in (slice(quarter), slice(-quarter, None)))
-    return Verdict(
+    return MemoryReport(
         drift={name: statistics.fmean(last[name]) / statistics.fmean(first[name]) - 1 for name in MEMORY},
         counts={name: (statistics.median(first[name]), statistics.median(last[name])) for name in COUNTS},
         ranges={name: (min(columns[name]), max(columns[name])) for name in COUNTS},
     )
 
 
-def draw(samples: list[dict[str, float]], verdict: Verdict, title: str, path: Path) -> None:
+def draw(samples: list[dict[str, float]], memory: MemoryReport, title: str, path: Path) -> None:
     figure, axes = plt.subplots(len(MEMORY) + 1, 1, figsize=(8, 10), sharex=True, layout="constrained")
-    frames, lines = [look["frame"] / 1e6 for look in samples], verdict.lines()
+    frames, lines = [row["frame"] / 1e6 for row in samples], memory.lines()
     for axis, name in zip(axes, MEMORY, strict=False):
-        axis.plot(frames, [look[name] for look in samples])
+        axis.plot(frames, [row[name] for row in samples])
         axis.set_ylabel(name)
-        axis.set_ylim(0, 1.15 * max(look[name] for look in samples))
+        axis.set_ylim(0, 1.15 * max(row[name] for row in samples))
         axis.set_title(f"drift {lines[name]}", fontsize="small", loc="right")
     for name in COUNTS:
-        axes[-1].plot(frames, [look[name] for look in samples], label=f"{name}: {lines[name]}")
+        axes[-1].plot(frames, [row[name] for row in samples], label=f"{name}: {lines[name]}")
     axes[-1].set_ylim(0)
     axes[-1].legend(fontsize="small", ncols=2, loc="lower right")
     axes[-1].set_xlabel("million frames")
@@ -158,18 +158,18 @@ def draw(samples: list[dict[str, float]], verdict: Verdict, title: str, path: Pa
 
 
 def report(samples: list[dict[str, float]], arguments: argparse.Namespace) -> bool:
-    """Writes, draws and prints the verdict; returns whether it is a good one."""
-    verdict = judge(samples)
+    """Write, draw and print the memory report; return whether the run is flat."""
+    memory = analyse(samples)
     record = {"game": arguments.game, "task": arguments.task, "frames": arguments.frames, "limit": LIMIT, "warm_up": WARM_UP,
-              "flags": arguments.flags, "flat": verdict.flat, **asdict(verdict), "samples": samples}  # fmt: skip
+              "flags": arguments.flags, "flat": memory.flat, **asdict(memory), "samples": samples}  # fmt: skip
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.with_suffix(".json").write_text(json.dumps(record) + "\n")
     title = f"{arguments.game}, {arguments.task}, {arguments.frames:,} frames"
-    draw(samples, verdict, title, arguments.out.with_suffix(".png"))
-    for name, line in verdict.lines().items():
+    draw(samples, memory, title, arguments.out.with_suffix(".png"))
+    for name, line in memory.lines().items():
         print(f"{name:<16} {line}")
-    print("flat" if verdict.flat else f"NOT flat: a memory rose by {LIMIT:.0%} or more, or a count changed")
-    return verdict.flat
+    print("flat" if memory.flat else f"NOT flat: a memory rose by {LIMIT:.0%} or more, or a count changed")
+    return memory.flat
 
 
 def main() -> int:
@@ -177,9 +177,9 @@ def main() -> int:
     parser.add_argument("--game", default="pong")
     parser.add_argument("--task", default="none")
     parser.add_argument("--frames", type=int, default=3_000_000)
-    parser.add_argument("--seconds", type=float, default=2.0, help="between two looks")
+    parser.add_argument("--seconds", type=float, default=2.0, help="between two samples")
     parser.add_argument("--out", type=Path, required=True, help="where to write, without .json and .png")
-    parser.add_argument("--run-dir", type=Path, help="where to keep the run; by default it is thrown away")
+    parser.add_argument("--run-dir", type=Path, help="where to keep the run; by default it is deleted")
     arguments, flags = parser.parse_known_args()
     arguments.flags = flags
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""What an auxiliary task costs: its learner step as a multiple of the plain one, and the memory of its meta-gradient."""
+"""Cost of auxiliary tasks: time of a learner step relative to the plain agent's, and peak memory of the meta-gradient."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner
-from studies.benchmark.measuring import measure_apart
+from studies.benchmark.measuring import measure_in_processes
 
 ROUNDS = 2
 PERIODS = (2, 4)
-"""In windows of K updates, beside the one window of the task's own row."""
+"""Periods M as multiples of the window K, besides M = K."""
 MEMORY_INTERVALS = (5, 20)
 
 
 def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
-    """A batch of the game's beginning, under a fresh network."""
+    """A batch of the first steps of the game with an untrained network."""
     worker = RolloutWorker(config, num_envs, seed=0)
     worker.set_weights(Learner(replace(config, task="none"), worker.spec).weights(), version=0)
     trajectory = worker.rollout()
@@ -40,12 +40,10 @@ def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
 
 
 def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
-    """Time of an update with each task, averaged over a period of the meta-gradient, over that of a plain update.
+    """Time of an update with each task divided by that of a plain update, averaged over a period of the meta-gradient.
 
-    `reverse_gvf` is measured with longer periods M besides.
-
-    Plain and task are measured in turn, and the median of the ratios is taken, so that a machine whose speed drifts does not
-    favour either.
+    `reverse_gvf` is also measured with longer periods M. Plain agent and task are measured alternately and the median of the
+    ratios is taken, because the speed of a machine drifts.
     """
     set_threads(resources.learner_threads)
     batch, spec = play_batch(config, resources.envs_per_actor)
@@ -61,9 +59,8 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     for name, case in cases.items():
         learner = Learner(case, spec)
         updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
-        _seconds(
-            learner, batch, updates + case.auxiliary.meta_interval + 1, stop
-        )  # Fills the first window, and the allocator's store of memory.
+        # Warm-up: fills the first window and the allocator's cache.
+        _seconds(learner, batch, updates + case.auxiliary.meta_interval + 1, stop)
         ratios = []
         for _ in range(ROUNDS):
             reference = _seconds(plain, batch, 4, stop)
@@ -74,7 +71,7 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
 
 
 def _seconds(learner: Learner, batch: Batch, updates: int, stop: threading.Event) -> float:
-    """Per update."""
+    """Mean seconds per update."""
     start = time.perf_counter()
     for _ in range(updates):
         if stop.is_set():
@@ -84,16 +81,16 @@ def _seconds(learner: Learner, batch: Batch, updates: int, stop: threading.Event
 
 
 def measure_memory(config: TrainConfig, stop: threading.Event) -> dict[str, float]:
-    """Peak resident memory in MB of a process that learns with `reverse_gvf`, by K."""
+    """Peak resident memory in MB of a learner with `reverse_gvf`, by K."""
     peaks = {}
     for interval in MEMORY_INTERVALS:
         settings = replace(config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_interval=interval))
-        peaks[str(interval)] = measure_apart(_peak, (settings,), 1, stop)[0]
+        peaks[str(interval)] = measure_in_processes(_peak, (settings,), 1, stop)[0]
     return peaks
 
 
 def _peak(config: TrainConfig) -> float:
-    """Learns through two whole windows; the peak of this process's resident memory in MB."""
+    """Peak resident memory of this process in MB after two windows of updates."""
     keep_freed_memory()
     batch, spec = play_batch(config, num_envs=16)
     learner = Learner(config, spec)

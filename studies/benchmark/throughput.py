@@ -1,4 +1,4 @@
-"""How fast each part is alone, how fast training is, and so how much of the machine it uses."""
+"""Throughput of each component alone and of training, and the efficiency of training relative to its components."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from envs.registry import game_spec, make_games
 from envs.stream import EpisodeStream
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
-from studies.benchmark.measuring import PROCESSES, measure_apart
+from studies.benchmark.measuring import PROCESSES, measure_in_processes
 from studies.benchmark.task_costs import measure_memory, measure_tasks
 from training.loop import train
 
 WARM_UP_SECONDS = 10.0
 ENDLESS = 10**12
 UPDATES_PER_LINE = 4
-"""Of the metrics: often enough to measure by, seldom enough not to be what is measured."""
+"""Updates between two lines of metrics: enough lines to measure by, few enough not to slow training down."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Core-seconds that a part of the work takes for one environment frame."""
+    """Core-seconds per environment frame of one component."""
 
     name: str
     seconds_per_frame: float
 
     @property
     def frames_per_second(self) -> float:
-        """What one core would do if it did nothing else."""
+        """Throughput of one core that does nothing else."""
         return 1 / self.seconds_per_frame
 
 
@@ -57,7 +57,7 @@ def mean_part(parts: Sequence[Part]) -> Part:
 
 
 def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, Any]:
-    """Each part alone, training, and each part alone again, one after the other on the same cores.
+    """Measure each component alone, then training, then each component again, on the same cores.
 
     Raises StopRequested if `stop` is set before the end.
     """
@@ -69,7 +69,7 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         actors=ActorConfig(),
         run=RunConfig(frames=ENDLESS, eval_episodes=0),
     )
-    # A game that cannot be played is refused here, in this process.
+    # Refuses unknown games in this process, before others are started.
     spec = game_spec(training.env.game, training.env.protocol)
     training = training.with_run(log_frames=UPDATES_PER_LINE * config.unroll * config.batch_size * spec.frames_per_step)
     cores = available_cores()
@@ -77,7 +77,7 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     resources = choose_resources(training, cores, gpu)
     before = measure_parts(training, resources, cores, config.seconds / 6, stop)
     trained = measure_training(training, config.seconds, stop)
-    after = measure_parts(training, resources, cores, config.seconds / 6, stop)  # Machines drift.
+    after = measure_parts(training, resources, cores, config.seconds / 6, stop)  # The speed of a machine drifts.
     env, inference, collate, learner = (mean_part(parts) for parts in zip(before, after, strict=True))
     ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
     tasks = measure_tasks(training, resources, stop) if config.tasks else {}
@@ -105,14 +105,14 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
 
 
 def measure_parts(config: TrainConfig, resources: Resources, cores: int, seconds: float, stop: threading.Event) -> list[Part]:
-    """Emulation, inference, collation and learning, one after the other, each on all cores at once and nothing else beside it.
+    """Emulation, inference, collation and learning, one after the other, each on all cores at once.
 
-    A core that works while the others sleep is faster than it ever is in training (clock, caches, a sibling thread), so a
-    ceiling made of such figures could not be reached by anything.
+    A core is faster while the others are idle (clock, caches, sibling threads), so a ceiling from single-core measurements
+    could not be reached.
     """
     copies = max(1, cores // resources.learner_threads)
     arguments = (config, resources, seconds, PROCESSES.Barrier(copies))
-    measured = measure_apart(_measure_parts, arguments, copies, stop)
+    measured = measure_in_processes(_measure_parts, arguments, copies, stop)
     return [mean_part(parts) for parts in zip(*measured, strict=True)]
 
 
@@ -143,7 +143,7 @@ def measure_env(config: TrainConfig, resources: Resources, seconds: float) -> li
 
 
 def measure_inference(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
-    """The acting network and the draw of actions, on one thread."""
+    """The acting network and the sampling of actions, on one thread."""
     set_threads(1)
     n = resources.envs_per_actor
     spec = game_spec(config.env.game, config.env.protocol)
@@ -163,7 +163,7 @@ def measure_inference(config: TrainConfig, resources: Resources, seconds: float)
 
 
 def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -> list[Part]:
-    """Collation (joining trajectories and rebuilding the stacks), and the rest of an update."""
+    """Collation (concatenating trajectories and rebuilding frame stacks), and the rest of an update."""
     set_threads(resources.learner_threads)
     worker = RolloutWorker(config, resources.envs_per_actor, seed=0)
     learner = Learner(config, worker.spec)
@@ -195,7 +195,7 @@ def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -
 
 
 def measure_training(config: TrainConfig, seconds: float, stop: threading.Event) -> dict[str, float]:
-    """`launch.py train` itself, without its warm-up: speed, and where the time went."""
+    """Throughput of `launch.py train` after its warm-up, and the shares of time of its parts."""
     ended = threading.Event()
 
     def end_later() -> None:
@@ -214,9 +214,9 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
 
 
 def summarise(lines: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Speed, and the shares of the time, from the metrics of a run without its warm-up.
+    """Throughput and shares of time from the metrics of a run, without its warm-up.
 
-    A line for a batch that needed no new trajectory says nothing of the actors' time.
+    Lines of batches that needed no new trajectory have no actor times.
     """
     measured = _after_warm_up(lines)
     speed = (measured[-1]["frame"] - measured[0]["frame"]) / _measured_seconds(lines)
@@ -238,7 +238,7 @@ def _measured_seconds(lines: Sequence[dict[str, float]]) -> float:
 
 
 def _whole_lines(metrics: Path) -> list[dict[str, float]]:
-    """Of a file that may still be written."""
+    """The complete lines of a metrics file that may still be written."""
     lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 

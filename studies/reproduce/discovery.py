@@ -1,6 +1,6 @@
-"""Do questions found by meta-gradient teach a representation? The small domains of Veeriah et al. 2019, in both directions.
+"""Do discovered questions teach a representation? The small domains of Veeriah et al. 2019, with GVFs and Reverse GVFs.
 
-The torso learns from the auxiliary answers alone, so the main task can only be as good as what the questions teach.
+The torso is trained by the auxiliary loss alone, so the policy is only as good as the representation that the questions teach.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ PERIODS: dict[str, dict[str, Any]] = {
     "M = 4 K": {"meta_period": 20},
     "M = 4 K, learning rate of the questions times 4": {"meta_period": 20, "meta_learning_rate": 4e-3},
 }
-"""Seldomer changes of the questions, on every domain."""
+"""Longer periods M between updates of the questions, on every domain. Names of variants are recorded in settings.json."""
 DEFAULT_RUNS = 10
 PAIRS = (("gvf", "random_gvf"), ("reverse_gvf", "random_reverse_gvf"))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run once per seed."""
+    """A game, an agent and changes of its settings; it is run once per seed."""
 
     game: str
     agent: str
@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def shows_questions(self) -> bool:
-        """Whether the first seed's questions are drawn."""
+        """Whether the questions of the first seed are drawn as maps."""
         return self.agent in ("gvf", "reverse_gvf") and not self.variant
 
 
@@ -85,17 +85,17 @@ def cells() -> list[Cell]:
 
 def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png, questions_*.png, both_ways_*.png and summary.md; returns the summary."""
-    grid = cells()
-    settings = SETTINGS | {"study": "discovery", "seed": config.seed, "cells": [asdict(cell) for cell in grid]}
+    design = cells()
+    settings = SETTINGS | {"study": "discovery", "seed": config.seed, "cells": [asdict(cell) for cell in design]}
     experiment = Experiment(Path(config.out), settings, config.ray_address)
     seeds = config.runs_or(DEFAULT_RUNS)
-    data = experiment.collect(seeds * len(grid), 1, run_cells, "reproduce discovery", stop)
+    data = experiment.collect(seeds * len(design), 1, run_cells, "reproduce discovery", stop)
     curves = {
-        (cell.game, cell.agent, cell.variant): np.array([run["scores"] for run in data[i :: len(grid)]])
-        for i, cell in enumerate(grid)
+        (cell.game, cell.agent, cell.variant): np.array([run["scores"] for run in data[i :: len(design)]])
+        for i, cell in enumerate(design)
     }
     draw_curves(curves, experiment.out / "figure.png")
-    for i, cell in enumerate(grid):
+    for i, cell in enumerate(design):
         if cell.shows_questions:
             title, asked = f"{cell.agent} on {cell.game}", data[i]["questions"]
             for kind, rows in (("questions", QUESTIONS), ("both_ways", BOTH_WAYS)):
@@ -107,7 +107,7 @@ def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
 
 
 def run_cells(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Run `number` is cell `number mod cells` with seed `number div cells`, so that more seeds extend what there is."""
+    """Make runs by number: run n is cell n mod C with seed n div C, where C counts the cells, so more seeds append runs."""
     found = []
     for number in numbers:
         seed, index = divmod(number, len(settings["cells"]))
@@ -118,14 +118,14 @@ def run_cells(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]
     return found
 
 
-def score_at_the_end(curves: np.ndarray) -> np.ndarray:
-    """Of each run, the mean score over the last tenth."""
+def final_score(curves: np.ndarray) -> np.ndarray:
+    """The mean score over the last tenth of each curve, [runs]."""
     return curves[:, -max(1, curves.shape[1] // 10) :].mean(1)
 
 
 Curves = dict[tuple[str, str, str], np.ndarray]
 Measure = Callable[[np.ndarray], np.ndarray]
-MEASURES: dict[str, Measure] = {"mean score over the run": area_under_curve, "score at the end": score_at_the_end}
+MEASURES: dict[str, Measure] = {"mean score over the run": area_under_curve, "score at the end": final_score}
 
 
 def table(curves: Curves) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def summarise(curves: Curves, seeds: int) -> str:
         "",
         f"{seeds} seeds. All but `impala` stop the main task's gradient at the torso.",
     ]
-    apart: dict[str, list[bool]] = {name: [] for name in MEASURES}
+    disjoint: dict[str, list[bool]] = {name: [] for name in MEASURES}
     for game in SETTINGS["frames"]:
         lines += [
             "",
@@ -195,7 +195,7 @@ def summarise(curves: Curves, seeds: int) -> str:
         for name, measure in MEASURES.items():
             compared = [_compare(curves, game, pair, name, measure) for pair in PAIRS]
             lines += [line for line, _ in compared]
-            apart[name].append(any(beaten for _, beaten in compared))
+            disjoint[name].append(any(beaten for _, beaten in compared))
     game, agent = SETTINGS["sensitivity_game"], SETTINGS["sensitivity_agent"]
     lines += [
         "",
@@ -214,7 +214,7 @@ def summarise(curves: Curves, seeds: int) -> str:
     lines += [
         "",
         "That discovered questions beat random ones, with intervals that do not overlap, for at least one form on each domain,",
-        *(f"- by the {name} **{'holds' if all(domains) else 'does not hold'}**." for name, domains in apart.items()),
+        *(f"- by the {name} **{'holds' if all(domains) else 'does not hold'}**." for name, domains in disjoint.items()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -232,20 +232,20 @@ def _periods(curves: Curves) -> list[str]:
 
 
 def _compare(curves: Curves, game: str, pair: tuple[str, str], name: str, measure: Measure) -> tuple[str, bool]:
-    """A line on discovered against random questions, and whether their intervals lie apart.
+    """A line that compares discovered with random questions, and whether the confidence intervals are disjoint.
 
-    A seed gives both the same first weights and games, so that what luck they share goes out of their difference.
+    Both agents start from the same weights and games for each seed, so paired differences have less variance.
     """
     ours, theirs = (measure(curves[game, agent, ""]) for agent in pair)
-    chance = probability_of_improvement(ours, theirs)
+    probability = probability_of_improvement(ours, theirs)
     low, high = bootstrap_interval(probability_of_improvement, ours, theirs)
-    apart = bool(bootstrap_interval(mean, ours)[0] > bootstrap_interval(mean, theirs)[1])
+    disjoint = bool(bootstrap_interval(mean, ours)[0] > bootstrap_interval(mean, theirs)[1])
     line = (
-        f"- Probability that {pair[0]} exceeds {pair[1]} ({name}): {chance:.2f} ({low:.2f} to {high:.2f});"
-        f" the intervals of their means {'do not overlap' if apart else 'overlap'}."
+        f"- Probability that {pair[0]} exceeds {pair[1]} ({name}): {probability:.2f} ({low:.2f} to {high:.2f});"
+        f" the intervals of their means {'do not overlap' if disjoint else 'overlap'}."
         f" Seed by seed it is higher by {_interval(ours - theirs)}, for {(ours > theirs).sum()} of {len(ours)}."
     )
-    return line, apart
+    return line, disjoint
 
 
 def _interval(sample: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""What was asked and answered, as maps over positions."""
+"""Maps of questions and answers over the agent's positions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 from envs.grid_games import GRIDS, Grid
 
-Row = tuple[str, str, str]
-"""Before or after training, which map, and how it is called."""
-QUESTIONS: tuple[Row, ...] = tuple(
+MapRow = tuple[str, str, str]
+"""Before or after training, key of the map, and its label."""
+QUESTIONS: tuple[MapRow, ...] = tuple(
     (when, name, f"{name}\n{when}") for name in ("cumulant", "discount", "answer") for when in ("before", "after")
 )
-BOTH_WAYS: tuple[Row, ...] = (
+BOTH_WAYS: tuple[MapRow, ...] = (
     ("after", "cumulant", "cumulant"),
     ("after", "discount", "discount"),
     ("after", "follows", "GVF: what\nwill follow"),
@@ -23,8 +23,8 @@ BOTH_WAYS: tuple[Row, ...] = (
 )
 
 
-def draw_maps(game: str, title: str, questions: dict[str, Any], rows: tuple[Row, ...], path: Path) -> None:
-    """A row for each kind of map, a column for each of the questions whose answers vary most."""
+def draw_maps(game: str, title: str, questions: dict[str, Any], rows: tuple[MapRow, ...], path: Path) -> None:
+    """Write a figure with a row for each kind of map and a column for each of the questions whose answers vary most."""
     grid = GRIDS[game]()
     columns = len(questions["chosen"])
     figure = Figure(figsize=(9, 1.9 * len(rows)), layout="constrained")
@@ -45,9 +45,9 @@ def draw_maps(game: str, title: str, questions: dict[str, Any], rows: tuple[Row,
 
 
 def position_map(grid: Grid, values: np.ndarray) -> np.ndarray:
-    """[rows, columns] of values [S] at the agent's positions, NaN where it cannot be; phases stand side by side."""
+    """Values [S] as an image [rows, columns] of the agent's positions, NaN at unreachable ones; phases are side by side."""
     height, width = grid.cells.max(0) + 2
     phases = grid.phases.max() + 1
-    picture = np.full((height, phases * width), np.nan)
-    picture[grid.cells[:, 0], grid.phases * width + grid.cells[:, 1]] = values
-    return picture
+    image = np.full((height, phases * width), np.nan)
+    image[grid.cells[:, 0], grid.phases * width + grid.cells[:, 1]] = values
+    return image

@@ -1,4 +1,4 @@
-"""One agent of the discovery study: its learning curve, and the questions it asked before and after."""
+"""One run of the discovery study: the learning curve of an agent, and its questions before and after training."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ AGENTS = (
     "untrained",
     "impala",
 )
-"""All but the last stop the main task's gradient at the torso. `untrained` has no task either, so that nothing moves its torso;
-`impala` is the ceiling, trained end to end."""
+"""All but the last stop the main task's gradient at the torso. The torso of `untrained` has no loss at all; `impala` is
+trained end to end and is the ceiling."""
 
-SHOWN = 4
+MAPPED_QUESTIONS = 4
 
 
 def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[str, Any]) -> TrainConfig:
-    """`settings` are fields of the learner's and the task's configs by name."""
+    """The config of an agent; `settings` are fields of LearnerConfig and TaskConfig by name."""
     learner = {name: value for name, value in settings.items() if name in LearnerConfig.__dataclass_fields__}
     task = {name: value for name, value in settings.items() if name in TaskConfig.__dataclass_fields__}
     return TrainConfig(
@@ -46,11 +46,11 @@ def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[s
 
 
 def run_agent(config: TrainConfig, points: int, maps: bool = False) -> dict[str, Any]:
-    """The mean score of the games that ended in each of `points` equal stretches of frames; if asked, the questions as maps."""
+    """Train an agent; return its mean score in each of `points` intervals of frames and, with `maps`, its questions."""
     torch.set_num_threads(1)
     pool = SerialPool(config)
     learner = Learner(config, pool.spec)
-    torso = torso_weights(learner.agent)
+    initial_torso = torso_weights(learner.agent)
     pool.publish(learner.weights(), learner.version)
     scores: list[list[float]] = [[] for _ in range(points)]
     before = None
@@ -60,18 +60,18 @@ def run_agent(config: TrainConfig, points: int, maps: bool = False) -> dict[str,
         if maps and before is None:  # The first batch calibrates the questions.
             before = question_maps(learner, config.env.game)
         pool.publish(learner.weights(), learner.version)
-        stretch = min(points - 1, (learner.frame - 1) * points // config.run.frames)
-        scores[stretch] += [episode.score for episode in pool.report().episodes]
+        interval = min(points - 1, (learner.frame - 1) * points // config.run.frames)
+        scores[interval] += [episode.score for episode in pool.report().episodes]
     pool.close()
-    moved = float((torso_weights(learner.agent) - torso).norm() / torso.norm())
+    moved = float((torso_weights(learner.agent) - initial_torso).norm() / initial_torso.norm())
     found = {"scores": _filled([float(np.mean(s)) if s else None for s in scores]), "torso_moved": moved}
     if before is not None:
-        found["questions"] = shown_questions(before, question_maps(learner, config.env.game), config.env.game)
+        found["questions"] = mapped_questions(before, question_maps(learner, config.env.game), config.env.game)
     return found
 
 
 def _filled(curve: list[float | None]) -> list[float]:
-    """Stretches in which no game ended repeat the one before, or the next if there is none before."""
+    """The curve without None: intervals in which no game ended repeat the previous one, the first of them the next one."""
     known = [value for value in curve if value is not None]
     filled, last = [], known[0] if known else float("nan")
     for value in curve:
@@ -99,12 +99,12 @@ def question_maps(learner: Learner, game: str) -> Maps:
     return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
 
 
-def shown_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:
-    """The four questions whose answers come to differ most between states, before and after training.
+def mapped_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:
+    """Maps of the questions whose answers vary most between states after training, before and after training.
 
-    With the latter come the exact answers in both directions, under the policy that was learnt.
+    The maps after training include the exact GVF and Reverse GVF answers under the learnt policy.
     """
-    chosen = after["answer"].var(0).argsort(descending=True)[:SHOWN]
+    chosen = after["answer"].var(0).argsort(descending=True)[:MAPPED_QUESTIONS]
     maps: dict[str, dict[str, Any]] = {
         when: {name: found[name][:, chosen].double().numpy() for name in ("cumulant", "discount", "answer")}
         for when, found in (("before", before), ("after", after))

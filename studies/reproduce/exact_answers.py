@@ -1,4 +1,4 @@
-"""The same question looked at in both directions: exact answers of a GVF and a Reverse GVF in the states of a grid."""
+"""Exact GVF and Reverse GVF answers to one question in every state of a grid game."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from retrospective.finite_mdp import Array, FiniteMDP
 
 
 def exact_answers(grid: Grid, policy: Array, cumulant: Array, discount: Array) -> tuple[Array, Array]:
-    """What will follow and what must have come before, each [S], for a question's cumulant and discount [S].
+    """GVF and Reverse GVF answers, each [S], of a question with cumulant and discount [S] under `policy` [S, A].
 
-    They are what the tasks `gvf` and `reverse_gvf` regress on, with answers of unit size, if `policy` [S, A] plays game after
-    game: the state in which a game ends is followed by the first of the next, and nothing is carried over. The time limit is
-    taken for a chance of 1/limit at every step. What follows is bootstrapped there, as if the game went on; what came before
-    is forgotten. Without it a policy that never ends a game would leave states that are never seen.
+    They are the fixed points of the tasks `gvf` and `reverse_gvf` with unit-scale answers on an endless stream of games: the
+    last state of a game is followed by the first of the next, and no return crosses the border. The time limit is modelled as
+    truncation with probability 1/limit at every step, where the GVF bootstraps and the Reverse GVF restarts from 0. Without
+    truncation, a policy that never ends a game would leave states that are never visited.
     """
     flow, ends = _transitions(grid)
     entered, left = discount[None, None, :], discount[:, None, None]
@@ -32,7 +32,7 @@ def exact_answers(grid: Grid, policy: Array, cumulant: Array, discount: Array) -
 
 
 def _transitions(grid: Grid) -> tuple[Array, np.ndarray]:
-    """[S, A, S], and the states in which games end."""
+    """Transition probabilities [S, A, S], and the states in which games end."""
     states, actions = grid.next_state.shape
     flow = np.zeros((states, actions, states))
     flow[np.arange(states)[:, None], np.arange(actions), grid.next_state] = 1.0
@@ -42,7 +42,7 @@ def _transitions(grid: Grid) -> tuple[Array, np.ndarray]:
 
 
 def _restart(grid: Grid) -> Array:
-    """[S], where games begin."""
-    chance = np.zeros(len(grid.next_state))
-    chance[grid.initial_states] = 1 / len(grid.initial_states)
-    return chance
+    """Distribution [S] of the first state of a game."""
+    distribution = np.zeros(len(grid.next_state))
+    distribution[grid.initial_states] = 1 / len(grid.initial_states)
+    return distribution

@@ -1,4 +1,4 @@
-"""The paper's figure 2: which lambda learns the microdrone's reverse value best?"""
+"""The paper's figure 2: Reverse TD(lambda) on the microdrone for several lambdas and step sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS: Settings = {
     "log_steps": 1_000,
 }
 CHUNK = 15
-"""Runs that are learnt side by side in one process."""
+"""Runs that are vectorised in one process."""
 
 
 def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
@@ -58,7 +58,7 @@ def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
 
 
 def learn(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Every lambda and step size at once, on the same stream for each run."""
+    """Errors of the value for every lambda and step size, all learnt from the same stream in each run."""
     mdp, policy = microdrone(), clockwise_policy(settings["clockwise"])
     exact = mdp.reverse_gvf(policy)
     lambdas, alphas = np.array(settings["lambdas"]), np.array(settings["alphas"])

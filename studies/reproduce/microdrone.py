@@ -1,4 +1,4 @@
-"""The paper's figures 3a and 3b: the distribution of the energy used, learnt off-policy, and anomalies found with it."""
+"""The paper's figures 3a and 3b: distributional Reverse TD off-policy on the microdrone, and anomaly detection with it."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
     """Writes data.json, figure.png and summary.md; returns the summary."""
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "microdrone", "seed": config.seed}, config.ray_address)
-    data = experiment.collect(runs, CHUNK, learn_and_watch, "reproduce microdrone", stop)
+    data = experiment.collect(runs, CHUNK, learn_and_monitor, "reproduce microdrone", stop)
     errors = np.array([run["errors"] for run in data])  # [runs, logs]
     probabilities = {name: np.array([run["probability"][name] for run in data]) for name in ANOMALIES}
     learnt = np.arange(1, errors.shape[1] + 1) * SETTINGS["learning_log_steps"]
     watched = np.arange(1, probabilities["reward"].shape[1] + 1) * SETTINGS["watching_log_steps"]
-    floor_of_error = fixed_point_error(SETTINGS)
-    draw(errors, floor_of_error, probabilities, learnt, watched, experiment.out / "figure.png")
+    fixed_point = fixed_point_error(SETTINGS)
+    draw(errors, fixed_point, probabilities, learnt, watched, experiment.out / "figure.png")
     record: dict[str, Any] = {"runs": runs, "learning_steps": learnt.tolist(), "watching_steps": watched.tolist()}
-    record["fixed_point_error"] = floor_of_error
+    record["fixed_point_error"] = fixed_point
     for name, samples in {"error": errors, **probabilities}.items():
         mean, error = mean_and_error(samples)
         record |= {f"{name}_mean": mean.tolist(), f"{name}_standard_error": error.tolist()}
     experiment.write_json("data.json", record)
-    summary = summarise(errors, floor_of_error, probabilities, runs)
+    summary = summarise(errors, fixed_point, probabilities, runs)
     experiment.write_text("summary.md", summary)
     return summary
 
 
-def learn_and_watch(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Phase 1 learns the target policy's quantiles from the behaviour's stream; phase 2 watches the target policy."""
+def learn_and_monitor(settings: Settings, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Learn the target policy's quantiles off-policy from the behaviour policy, then monitor the target policy."""
     mdp = microdrone()
     behaviour, target = clockwise_policy(settings["behaviour_clockwise"]), clockwise_policy(settings["target_clockwise"])
     rho, exact, x = importance_ratio(mdp, target, behaviour), mdp.reverse_gvf(target), np.eye(mdp.num_states)
@@ -78,23 +78,23 @@ def learn_and_watch(settings: Settings, numbers: Sequence[int]) -> list[dict[str
         learner.update(x[s], x[t], mdp.reward[s, a, t], mdp.discount[s, a, t], rho[s, a])
         if step % settings["learning_log_steps"] == 0:
             errors.append(np.linalg.norm(learner.theta.mean(1) - exact, axis=-1))
-    watched = {name: watch(mdp, learner, name, settings, rngs) for name in ANOMALIES}
+    monitored = {name: monitor_anomalies(mdp, learner, name, settings, rngs) for name in ANOMALIES}
     return [
-        {"errors": run.tolist(), "probability": {name: watched[name][i].tolist() for name in ANOMALIES}}
+        {"errors": run.tolist(), "probability": {name: monitored[name][i].tolist() for name in ANOMALIES}}
         for i, run in enumerate(np.array(errors).T)
     ]
 
 
-def watch(
+def monitor_anomalies(
     mdp: FiniteMDP, learner: QuantileReverseTD, anomaly: str, settings: Settings, rngs: Sequence[np.random.Generator]
 ) -> np.ndarray:
-    """Anomaly probabilities [runs, logs], each the mean since the last; the anomaly begins half-way."""
-    normal, strange = clockwise_policy(settings["target_clockwise"]), clockwise_policy(settings["anomalous_clockwise"])
+    """Anomaly probabilities [runs, logs], averaged between logs; the anomaly begins halfway."""
+    normal, anomalous = clockwise_policy(settings["target_clockwise"]), clockwise_policy(settings["anomalous_clockwise"])
     half, x = settings["watching_steps"] // 2, np.eye(mdp.num_states)
     monitor = AnomalyMonitor(lambda state: learner.quantiles(x[state]), (len(rngs),), settings["delta"], settings["sigma"])
     probabilities, state = [], None
     for second in (False, True):
-        policy = strange if second and anomaly == "policy" else normal
+        policy = anomalous if second and anomaly == "policy" else normal
         for s, a, t in simulate(mdp, policy, rngs, half, state):
             reward = mdp.reward[s, a, t]
             if second and anomaly == "reward":
@@ -107,9 +107,9 @@ def watch(
 
 
 def fixed_point_error(settings: Settings) -> float:
-    """What remains of the error when learning has ended: Huber's quantiles are not quite quantiles, nor their mean the mean.
+    """The error of the fixed point of the expected update.
 
-    Found with the expectation of the update, made many times.
+    It is not 0: minimisers of the quantile Huber loss are not quantiles, and a mean of finitely many quantiles is not the mean.
     """
     mdp, target = microdrone(), clockwise_policy(settings["target_clockwise"])
     joint = (mdp.stationary_distribution(target)[:, None] * target)[..., None] * mdp.transition  # d(s) pi(a|s) p(t|s, a)
@@ -122,7 +122,7 @@ def fixed_point_error(settings: Settings) -> float:
 
 def draw(
     errors: np.ndarray,
-    floor_of_error: float,
+    fixed_point: float,
     probabilities: dict[str, np.ndarray],
     learnt: np.ndarray,
     watched: np.ndarray,
@@ -133,7 +133,7 @@ def draw(
     mean, error = mean_and_error(errors)
     left.plot(learnt, mean)
     left.fill_between(learnt, mean - error, mean + error, alpha=0.25)
-    left.axhline(floor_of_error, color="0.7", linestyle="--", label="error of the fixed point")
+    left.axhline(fixed_point, color="0.7", linestyle="--", label="error of the fixed point")
     left.legend(fontsize=8)
     left.set(title="a: learning off-policy", xlabel="step", ylabel="norm of the error of the quantiles' mean", ylim=(0, None))
     for name, samples in probabilities.items():
@@ -150,7 +150,7 @@ def draw(
     figure.savefig(path, dpi=120)
 
 
-def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str, np.ndarray], runs: int) -> str:
+def summarise(errors: np.ndarray, fixed_point: float, probabilities: dict[str, np.ndarray], runs: int) -> str:
     start, end = errors[:, 0], errors[:, -1]
     before, after = mean_and_error(start), mean_and_error(end)
     lines = [
@@ -159,7 +159,7 @@ def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str
         f"{runs} runs. Learnt off-policy for {SETTINGS['learning_steps']:,} steps, watched for {SETTINGS['watching_steps']:,}.",
         "",
         f"**3a.** The norm of the error of the quantiles' mean falls from {before[0]:.3f} +- {before[1]:.3f} (first log) to"
-        f" {after[0]:.3f} +- {after[1]:.3f} (last log). Its floor is {floor_of_error:.3f}: the fixed point of quantile"
+        f" {after[0]:.3f} +- {after[1]:.3f} (last log). Its floor is {fixed_point:.3f}: the fixed point of quantile"
         f" regression with Huber's loss is not exact (kappa {SETTINGS['kappa']:g}). The exact values are"
         f" {', '.join(f'{v:.3f}' for v in microdrone().reverse_gvf(clockwise_policy(SETTINGS['target_clockwise'])))}.",
         "",
@@ -168,13 +168,13 @@ def summarise(errors: np.ndarray, floor_of_error: float, probabilities: dict[str
         "| anomaly | before it begins | after | difference |",
         "| --- | --- | --- | --- |",
     ]
-    holds = after[0] - floor_of_error < 0.1 * (before[0] - floor_of_error)
+    holds = after[0] - fixed_point < 0.1 * (before[0] - fixed_point)
     for name, samples in probabilities.items():
         half = samples.shape[1] // 2
-        quiet, loud = samples[:, :half].mean(1), samples[:, half:].mean(1)
-        rise = mean_and_error(loud - quiet)
+        normal, anomalous = samples[:, :half].mean(1), samples[:, half:].mean(1)
+        rise = mean_and_error(anomalous - normal)
         holds = holds and rise[0] > 5 * rise[1] and rise[0] > 0.05
-        cells = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(quiet), mean_and_error(loud), rise)]
+        cells = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(normal), mean_and_error(anomalous), rise)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += [
         "",

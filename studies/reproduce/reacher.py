@@ -1,7 +1,7 @@
-"""The paper's figure 3c: anomalies of an arm in continuous space, found with a learnt distribution.
+"""The paper's figure 3c: anomaly detection on Reacher with a learnt distribution of the reverse return.
 
-The paper learns it off-policy, from a behaviour with more noise, weighted by rho alone. Beside that stands the same from the
-target policy's own stream, so that what is due to the weights and what to the rest of the method can be told apart.
+The paper learns off-policy, from a behaviour policy with more noise, with the importance ratio rho of single steps. An
+on-policy arm is added to separate the effect of the importance weights from the rest of the method.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "reacher", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)
-    data = experiment.collect(runs, 1, learn_and_watch, "reproduce reacher", stop, policy)
+    data = experiment.collect(runs, 1, learn_and_monitor, "reproduce reacher", stop, policy)
     samples = {arm: np.array([run[arm]["probability"] for run in data]) for arm in SETTINGS["behaviour_stds"]}
     steps = np.arange(1, SETTINGS["watching_steps"] // SETTINGS["watching_log_steps"] + 1) * SETTINGS["watching_log_steps"]
     draw(samples, steps, experiment.out / "figure.png")
@@ -72,7 +72,7 @@ def anomaly_names() -> list[str]:
 
 
 def arm_data(samples: Array, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What data.json says of one behaviour; samples [runs, anomalies, logs]."""
+    """The content of data.json for one behaviour policy; samples [runs, anomalies, logs]."""
     mean, error = mean_and_error(samples)
     return {
         "probability_mean": mean.tolist(),
@@ -82,23 +82,23 @@ def arm_data(samples: Array, runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def learn_and_watch(settings: Settings, numbers: Sequence[int], policy: ReacherPolicy) -> list[dict[str, Any]]:
-    """For each behaviour, phase 1 learns the target policy's quantiles from its stream; phase 2 watches the target policy."""
+def learn_and_monitor(settings: Settings, numbers: Sequence[int], policy: ReacherPolicy) -> list[dict[str, Any]]:
+    """For each behaviour policy, learn the target policy's quantiles from its stream, then monitor the target policy."""
     torch.set_num_threads(1)
     return [
         {
-            arm: _learn_and_watch(settings, std, run_generator(settings["seed"], number), policy)
+            arm: _learn_and_monitor(settings, std, run_generator(settings["seed"], number), policy)
             for arm, std in settings["behaviour_stds"].items()
         }
         for number in numbers
     ]
 
 
-def _learn_and_watch(
+def _learn_and_monitor(
     settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy
 ) -> dict[str, Any]:
     learner = learn(settings, behaviour_std, rng, policy)
-    return watch(settings, rng, policy, learner)
+    return monitor_anomalies(settings, rng, policy, learner)
 
 
 def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
@@ -119,7 +119,7 @@ def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, po
         state = streams.state
         noise = behaviour_std * rng.standard_normal((1, ACTION_SIZE))
         next_state, reward, discount = streams.step(policy(state) + noise)
-        # A step that draws a new start ignores its action, so both policies do the same there.
+        # A step that resets the episode ignores its action, so the ratio is 1 there.
         rho = np.where(discount > 0, normal_importance_ratio(noise, target_std, behaviour_std), 1.0)
         learner.observe(state, next_state, reward, discount, rho)
         learner.update()
@@ -128,28 +128,30 @@ def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, po
 
 
 def normal_importance_ratio(noise: Array, target_std: float, behaviour_std: float) -> Array:
-    """rho of an action that lies `noise` from the mean of both normal policies."""
+    """Importance ratio rho of the action mean + `noise` under two normal policies with the same mean."""
     spread = 1 / target_std**2 - 1 / behaviour_std**2
     return (behaviour_std / target_std) ** noise.shape[-1] * np.exp(-0.5 * spread * (noise**2).sum(-1))
 
 
-def watch(settings: Settings, rng: np.random.Generator, policy: ReacherPolicy, learner: NeuralQuantileTD) -> dict[str, Any]:
-    """Anomaly probabilities [anomalies, logs], each the mean since the last, and what was seen before they begin.
+def monitor_anomalies(
+    settings: Settings, rng: np.random.Generator, policy: ReacherPolicy, learner: NeuralQuantileTD
+) -> dict[str, Any]:
+    """Anomaly probabilities [anomalies, logs], averaged between logs, and statistics of the first half.
 
-    Every anomaly has a stream of its own, watched side by side, and begins half-way. The rest is of the first half: the mean
-    length of a reach, of the reverse return and of the quantiles' mean.
+    Each anomaly has its own stream and begins halfway. The statistics are the mean episode length, the mean reverse return
+    and the mean of the predicted quantiles.
     """
     rewards, stds = np.array(settings["anomalous_rewards"]), np.array(settings["anomalous_stds"])
     count = len(rewards) + len(stds)
     streams = ReacherStreams(_seeds(rng, count), settings["time_limit"])
     monitor = AnomalyMonitor(learner.quantiles, (count,), settings["delta"], settings["sigma"])
     normal = np.full(count, settings["target_std"])
-    added, strange = np.concatenate([rewards, np.zeros(len(stds))]), normal.copy()
-    strange[len(rewards) :] = stds
+    added, anomalous = np.concatenate([rewards, np.zeros(len(stds))]), normal.copy()
+    anomalous[len(rewards) :] = stds
     half = settings["watching_steps"] // 2
     probabilities, returns, predictions, reaches = [], [], [], 0
     for step in range(settings["watching_steps"]):
-        std = normal if step < half else strange
+        std = normal if step < half else anomalous
         actions = policy(streams.state) + std[:, None] * rng.standard_normal((count, ACTION_SIZE))
         state, reward, discount = streams.step(actions)
         if step >= half:
@@ -214,8 +216,8 @@ def summarise(samples: dict[str, Array], policy: ReacherPolicy, data: list[dict[
 
 def summarise_arm(samples: Array, runs: list[dict[str, Any]]) -> list[str]:
     half = samples.shape[-1] // 2
-    quiet, loud = samples[..., :half].mean(-1), samples[..., half:].mean(-1)  # [runs, anomalies]
-    rise, rise_error = mean_and_error(loud - quiet)
+    before, after = samples[..., :half].mean(-1), samples[..., half:].mean(-1)  # [runs, anomalies]
+    rise, rise_error = mean_and_error(after - before)
     actual, predicted = ([run[name] for run in runs] for name in ("return", "predicted_return"))
     lines = [
         f"Before the anomalies the reverse return is {np.mean(actual):.2f} on average, and the mean of the learnt"
@@ -225,11 +227,11 @@ def summarise_arm(samples: Array, runs: list[dict[str, Any]]) -> list[str]:
         "| --- | --- | --- | --- |",
     ]
     for i, name in enumerate(anomaly_names()):
-        cells = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(quiet[:, i]), mean_and_error(loud[:, i]))]
+        cells = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(before[:, i]), mean_and_error(after[:, i]))]
         lines.append(f"| {name} | {' | '.join(cells)} | {rise[i]:.3f} +- {rise_error[i]:.3f} |")
     higher = [bool(rise[i] > 2 * rise_error[i]) for i in range(len(rise))]
     rewards = len(SETTINGS["anomalous_rewards"])
-    steps = [mean_and_error(loud[:, i + 1] - loud[:, i]) for i in range(rewards - 1)]
+    steps = [mean_and_error(after[:, i + 1] - after[:, i]) for i in range(rewards - 1)]
     growth = ", then by ".join(f"{mean:.4f} +- {error:.4f}" for mean, error in steps)
     grows = all(mean > 2 * error for mean, error in steps)
     shrinks = any(mean < -2 * error for mean, error in steps)

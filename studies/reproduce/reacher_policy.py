@@ -1,4 +1,4 @@
-"""The policy that the Reacher study watches: TD3, trained once and kept with its return."""
+"""The TD3 policy of the Reacher study: trained once and saved with its return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAME = "Reacher-v5"
 KIND = "reacher policy"
 NOISE = 0.1
 LEARNING_RATE = 1e-3
-"""At the first step; falls linearly to a hundredth of it at the last."""
+"""Falls linearly to a hundredth of it."""
 TD3_SETTINGS: dict[str, Any] = {
     "learning_starts": 1_000,
     "gradient_steps": 2,
@@ -32,9 +32,9 @@ TD3_SETTINGS: dict[str, Any] = {
     "target_noise_clip": 0.1,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
-"""What differs from stable-baselines3's defaults, with which 20,000 steps give an arm that stops short of most targets."""
+"""Differences from the defaults of stable-baselines3, which do not learn to reach most targets in 20,000 steps."""
 SCALE = np.array([1, 1, 1, 1, 5, 5, 0.1, 0.1, 10, 10])
-"""Angles, target, velocities, way to the target: brought to about the same size, since the arm must be exact to 0.02."""
+"""Scales angles, target, velocities and vector to the target to similar ranges; the task needs a precision of 0.02."""
 EVALUATION_EPISODES = 100
 
 
@@ -58,7 +58,7 @@ class ReacherPolicy:
 
 
 def reacher_policy(path: Path, steps: int, seed: int, stop: threading.Event) -> ReacherPolicy:
-    """The policy kept at `path`, or a new one, which is then kept there."""
+    """The policy saved at `path`; without one, a policy is trained and saved there."""
     try:
         kept = read_checkpoint(path)
         if (kept.values.get("kind"), kept.values.get("steps"), kept.values.get("seed")) == (KIND, steps, seed):
@@ -76,7 +76,7 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.noise import NormalActionNoise
 
-    torch.set_num_threads(1)  # Networks this small are slower on more, far slower beside other work.
+    torch.set_num_threads(1)  # Networks this small are slower on several threads.
     progress = Progress("training TD3", steps, unit="step")
 
     class Watch(BaseCallback):
@@ -121,7 +121,7 @@ def train_policy(steps: int, seed: int, stop: threading.Event) -> Checkpoint:
 
 
 def evaluate_policy(policy: ReacherPolicy, seed: int) -> Array:
-    """Returns of whole episodes of the ordinary task, with its limit of 50 steps and without noise."""
+    """Returns of whole episodes of Reacher-v5, with its limit of 50 steps and without noise."""
     env = gymnasium.make(GAME)
     returns = []
     for episode in range(EVALUATION_EPISODES):

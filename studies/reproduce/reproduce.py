@@ -17,8 +17,8 @@ from training.files import explain
 Study = Callable[[ReproduceConfig, threading.Event], str]
 
 
-def _in_one_line(study: Study) -> Study:
-    """The study with a RunError for a disk that refuses, also what others write for it, such as its pictures."""
+def _with_run_error(study: Study) -> Study:
+    """The study with any OSError as a RunError of one line; matplotlib's figures raise OSError too."""
 
     @wraps(study)
     def run(config: ReproduceConfig, stop: threading.Event) -> str:
@@ -31,9 +31,9 @@ def _in_one_line(study: Study) -> Study:
 
 
 STUDIES: dict[str, Study] = {
-    "lambda": _in_one_line(reproduce_lambda),
-    "microdrone": _in_one_line(reproduce_microdrone),
-    "reacher": _in_one_line(reproduce_reacher),
-    "discovery": _in_one_line(reproduce_discovery),
+    "lambda": _with_run_error(reproduce_lambda),
+    "microdrone": _with_run_error(reproduce_microdrone),
+    "reacher": _with_run_error(reproduce_reacher),
+    "discovery": _with_run_error(reproduce_discovery),
 }
-"""Each writes its results and returns a summary in words."""
+"""Each study writes its results to --out and returns its summary."""
