@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from configs.benchmark import BenchmarkConfig
+from configs.commands import BenchmarkConfig, EvaluateConfig, GamesConfig, ReportConfig, ReproduceConfig
 from configs.errors import (
     CheckpointError,
     ConfigError,
@@ -27,11 +27,7 @@ from configs.errors import (
     RunError,
     StopRequested,
 )
-from configs.evaluate import EvaluateConfig
-from configs.games import GamesConfig
 from configs.installation import describe
-from configs.report import ReportConfig
-from configs.reproduce import ReproduceConfig
 from configs.shell import launch_command, tensorboard_command
 from studies.command_line import announce_imports, parse, parse_compare, parse_train, resume_arguments
 from training.progress import counted

@@ -1,4 +1,4 @@
-"""Evaluation with fixed weights on whole games, and videos."""
+"""EvaluationResult with fixed weights on whole games, and videos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_VIDEO_STEPS = 5 * 60 * VIDEO_FPS
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """Unclipped scores and lengths of whole games; actions are sampled from the policy, or its argmax if `greedy`."""
 
     game: str
@@ -90,7 +90,7 @@ def evaluate(
     num_threads: int = 1,
     on_step: Callable[[int, int], None] = lambda done, steps: None,
     greedy: bool = False,
-) -> Evaluation:
+) -> EvaluationResult:
     """Play `episodes` whole games; `on_step` is called after every step with the games finished and the environment steps.
 
     Each environment plays a fixed number of games: taking whichever games end first would favour short ones.
@@ -113,7 +113,7 @@ def evaluate(
                 steps.append(episode.steps)
         on_step(len(scores), total_steps)
     stream.close()
-    return Evaluation(game, protocol, scores, steps, greedy)
+    return EvaluationResult(game, protocol, scores, steps, greedy)
 
 
 def record_video(

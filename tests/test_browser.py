@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from configs.report import ReportConfig
+from configs.commands import ReportConfig
 from studies.compare.progress import Follower
 from studies.compare.tensorboard import SweepBoard
 from studies.report.report import make_report

@@ -9,12 +9,8 @@ from typing import get_type_hints
 
 import pytest
 
-from configs.benchmark import BenchmarkConfig
+from configs.commands import BenchmarkConfig, EvaluateConfig, GamesConfig, ReportConfig, ReproduceConfig
 from configs.compare import CompareConfig
-from configs.evaluate import EvaluateConfig
-from configs.games import GamesConfig
-from configs.report import ReportConfig
-from configs.reproduce import ReproduceConfig
 from configs.train import TrainConfig
 
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Evaluation of trained agents: scores and videos."""
+"""EvaluationResult of trained agents: scores and videos."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from actors.evaluator import MAX_ENVS, Evaluation, evaluate, record_video
+from actors.evaluator import MAX_ENVS, EvaluationResult, evaluate, record_video
 from actors.resources import acting_threads, available_cores
 from agents.agent import Agent
 from agents.initialisation import skip_initialisation
 from agents.threads import set_threads
+from configs.commands import EvaluateConfig
 from configs.errors import CheckpointError, RunError, StopRequested
-from configs.evaluate import EvaluateConfig
 from configs.train import TrainConfig
 from envs.registry import check_trusted, game_spec
 from training.checkpoint import Checkpoint, CheckpointDirectory
@@ -30,7 +30,7 @@ def play_games(
     stop: threading.Event,
     cores: int = 0,
     greedy: bool = False,
-) -> Evaluation:
+) -> EvaluationResult:
     """Play whole games and show progress; `cores` 0 uses all."""
     cores = cores or available_cores()
     set_threads(acting_threads(min(episodes, MAX_ENVS), cores))

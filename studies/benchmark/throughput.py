@@ -21,7 +21,7 @@ from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
 from agents.threads import set_threads
-from configs.benchmark import BenchmarkConfig
+from configs.commands import BenchmarkConfig
 from configs.errors import StopRequested
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.frame_stack import FrameStack

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from configs.commands import ReportConfig
 from configs.errors import RunError
-from configs.report import ReportConfig
 from studies.report.analysis import Analysis, analyse, as_json, rounded, trial_row
 from studies.report.figures import draw_all
 from studies.report.page import page, summary_lines

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from configs.reproduce import ReproduceConfig
+from configs.commands import ReproduceConfig
 from envs.grid_games import GRIDS
 from studies.reproduce.discovery_figures import BOTH_WAYS, QUESTIONS, draw_maps
 from studies.reproduce.discovery_run import AGENTS, agent_config, run_agent

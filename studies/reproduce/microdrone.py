@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from configs.reproduce import ReproduceConfig
+from configs.commands import ReproduceConfig
 from retrospective.anomaly import AnomalyMonitor, minimum_probability
 from retrospective.finite_mdp import FiniteMDP, importance_ratio, simulate
 from retrospective.microdrone import clockwise_policy, microdrone

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from configs.reproduce import ReproduceConfig
+from configs.commands import ReproduceConfig
 from retrospective.anomaly import AnomalyMonitor
 from retrospective.finite_mdp import Array
 from retrospective.neural_quantile_td import NeuralQuantileTD

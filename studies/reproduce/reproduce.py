@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 
+from configs.commands import ReproduceConfig
 from configs.errors import RunError
-from configs.reproduce import ReproduceConfig
 from studies.reproduce.discovery import reproduce_discovery
 from studies.reproduce.lambda_sweep import reproduce_lambda
 from studies.reproduce.microdrone import reproduce_microdrone

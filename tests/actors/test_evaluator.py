@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from actors.evaluator import Evaluation, Player, evaluate, record_video
+from actors.evaluator import EvaluationResult, Player, evaluate, record_video
 from actors.rollout import sample_actions
 from agents.agent import Agent
 from envs.registry import make_games
@@ -35,13 +35,13 @@ def test_evaluation_is_not_biased_towards_short_games():
 
 
 def test_summary_by_hand():
-    summary = Evaluation("pong", "impala", [1.0, 2.0, 6.0], [5, 5, 5]).summary()
+    summary = EvaluationResult("pong", "impala", [1.0, 2.0, 6.0], [5, 5, 5]).summary()
     assert summary["mean"] == 3.0
     assert summary["median"] == 2.0
     assert summary["standard_error"] == pytest.approx((7 / 3) ** 0.5)
     assert summary["human_normalised"] == pytest.approx((3.0 + 20.7) / (14.6 + 20.7))
     assert summary["protocol"] == "impala"
-    alone = Evaluation("catch", "impala", [1.0], [7]).summary()
+    alone = EvaluationResult("catch", "impala", [1.0], [7]).summary()
     assert alone["standard_error"] is None
     assert alone["human_normalised"] is None
     assert alone["protocol"] is None
@@ -50,7 +50,7 @@ def test_summary_by_hand():
 
 @pytest.mark.parametrize("game", ["collect_objects", "gym:ALE/Pong-v5", COUNTER])
 def test_games_outside_the_atari_protocols_have_no_protocol_and_no_human_score(game):
-    summary = Evaluation(game, "impala", [1.0, 2.0], [5, 5]).summary()
+    summary = EvaluationResult(game, "impala", [1.0, 2.0], [5, 5]).summary()
     assert (summary["protocol"], summary["human_normalised"]) == (None, None)
 
 

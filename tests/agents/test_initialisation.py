@@ -12,7 +12,7 @@ from actors.rollout import RolloutWorker
 from agents.agent import Agent
 from agents.initialisation import RELU_GAIN, orthogonal, skip_initialisation
 from agents.threads import allowed_threads, one_thread
-from configs.evaluate import EvaluateConfig
+from configs.commands import EvaluateConfig
 from envs.stream import EnvSpec
 from learners.learner import Learner
 from tests.running import ROOT

@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 import launch
-from actors.evaluator import Evaluation
+from actors.evaluator import EvaluationResult
 from envs.grid_games import GRIDS
 from tests.command_line.refusal import refusal
 from tests.running import ROOT, TINY
@@ -87,8 +87,10 @@ def test_invalid_flags_of_other_commands_are_refused(capsys, tmp_path):
 
 
 def test_the_text_of_an_evaluation(capsys):
-    launch.print_evaluation(Evaluation("pong", "machado", [1.0, 3.0], [5, 5], greedy=True).summary())
-    launch.print_evaluation(Evaluation("pong", "impala", [1.0], [5]).summary() | {"protocol": None, "human_normalised": None})
+    launch.print_evaluation(EvaluationResult("pong", "machado", [1.0, 3.0], [5, 5], greedy=True).summary())
+    launch.print_evaluation(
+        EvaluationResult("pong", "impala", [1.0], [5]).summary() | {"protocol": None, "human_normalised": None}
+    )
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("pong (machado protocol, greedy), 2 games: mean 2.00 +- 1.00, median 2.00, human-normalised 0.6")
     assert second == "pong, 1 game: mean 1.00, median 1.00"

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import launch
+from configs.commands import EvaluateConfig
 from configs.errors import CheckpointError, RunError
-from configs.evaluate import EvaluateConfig
 from learners.learner import Learner
 from tests.running import ROOT, count_lines, wait_until
 from training.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import launch
+from configs.commands import EvaluateConfig
 from configs.errors import RunError
-from configs.evaluate import EvaluateConfig
 from tests.running import PROCESSES, start_training, wait_until
 from training import files
 from training.evaluation import evaluate_run

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from configs.benchmark import BenchmarkConfig
+from configs.commands import BenchmarkConfig
 from studies.benchmark import throughput as benchmark
 from tests.faults.test_ways_out import send
 from tests.running import is_gone, rollout_actors, start_command, wait_until

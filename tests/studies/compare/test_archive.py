@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from configs.commands import ReportConfig
 from configs.errors import RunError
-from configs.report import ReportConfig
 from configs.train import LearnerConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.archive import archive_path, read_archive, write_archive

@@ -16,9 +16,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import launch
 from actors.resources import available_cores
+from configs.commands import ReportConfig
 from configs.compare import CompareConfig
 from configs.errors import PoolError
-from configs.report import ReportConfig
 from configs.train import AgentConfig, LearnerConfig, TaskConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.scheduler import compare, share_cores

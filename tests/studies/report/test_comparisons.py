@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs.report import ReportConfig
+from configs.commands import ReportConfig
 from studies.report.report import make_report
 from tests.studies.report.test_report import report
 from tests.trial_files import make_sweep, write_trial

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from configs.commands import ReportConfig
 from configs.errors import ConfigError, RunError
-from configs.report import ReportConfig
 from configs.train import LearnerConfig
 from studies.report.records import collect
 from studies.report.report import make_report

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from configs.reproduce import ReproduceConfig
+from configs.commands import ReproduceConfig
 from envs.grid_games import GRIDS, Grid, collect_objects
 from studies.reproduce import discovery as reproduce_discovery
 from studies.reproduce.discovery_figures import position_map

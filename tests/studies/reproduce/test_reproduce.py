@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import launch
+from configs.commands import ReproduceConfig
 from configs.errors import RunError, StopRequested
-from configs.reproduce import ReproduceConfig
 from studies.reproduce import lambda_sweep as reproduce_lambda
 from studies.reproduce import microdrone as reproduce_microdrone
 from studies.reproduce import reacher as reproduce_reacher

@@ -1,0 +1,119 @@
+"""Settings of the commands other than `train` and `compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from configs.errors import ConfigError
+from configs.frames import parse_frames
+from configs.settings import POSITIVE, check_bounds
+from configs.shell import launch_command
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Play whole games with a trained agent and report their raw scores."""
+
+    run_dir: str
+    """Directory of the run."""
+    episodes: Annotated[int, POSITIVE] = 100
+    """Games to play."""
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="{newest,best,FRAME}")] = "newest"
+    """Which weights to play with: the newest, those with the best score in training, or those of a frame that is kept."""
+    greedy: bool = False
+    """Take the most probable action instead of sampling from the policy."""
+    seed: int = 1000
+    """Seed of the games and the actions."""
+    game: str = ""
+    """Only for runs of a game from a module of your own (`gym:MODULE:ID`): its name again, since to play it is to run the
+    module, which a run directory must not decide."""
+    video: bool = False
+    """Also film a game, as an mp4 in the run's videos/."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        self.checkpoint_frame()
+
+    def checkpoint_frame(self) -> int | None:
+        """The frame that --checkpoint names, or None for the newest and the best."""
+        if self.checkpoint in ("newest", "best"):
+            return None
+        try:
+            return parse_frames(self.checkpoint)
+        except ValueError:
+            raise ConfigError(f"--checkpoint must be newest, best or a frame, not {self.checkpoint!r}") from None
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Make one page of the trials in one or more directories, finished or not: report.html, its figures and its numbers."""
+
+    directories: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Sweeps made by `launch.py compare`, or directories of runs, or runs."""
+    out: str = ""
+    """Where the report is written; by default into the first directory."""
+    task: str | None = None
+    """The task that the others are compared with; by default reverse_gvf if it is there, else the last but `none`. Or one
+    agent as the report names it, such as "gvf (learning_rate 3e-4)", which is then compared with every other."""
+
+    def check_complete(self) -> None:
+        if not self.directories:
+            raise ConfigError(f"no directory was named ({launch_command('report', '--help')} explains every flag)")
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """Make a figure of the paper again: data, picture and a summary in words. A rerun continues where it stopped."""
+
+    out: str
+    """Directory for the results."""
+    runs: int = 0
+    """Independent runs; 0 for the study's own number, which is 30 as in the paper, and 10 seeds for discovery."""
+    seed: int = 0
+    """Seed from which every run's own is derived."""
+    ray_address: str = ""
+    """Ray cluster to spread the runs over; by default a local one is started and ended."""
+
+    def runs_or(self, default: int) -> int:
+        return self.runs or default
+
+    def __post_init__(self) -> None:
+        if self.runs < 0 or self.runs == 1:
+            raise ConfigError(f"--runs must be at least 2 for a standard error, not {self.runs}")
+        check_bounds(self)
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """Measure emulation, inference and learning alone, then real training, and how much of the machine it uses."""
+
+    game: str = "pong"
+    """Game to measure with."""
+    torso: Literal["shallow", "nature", "deep"] = "nature"
+    """Network to measure with."""
+    unroll: Annotated[int, POSITIVE] = 20
+    """Steps in a trajectory."""
+    batch_size: Annotated[int, POSITIVE] = 32
+    """Trajectories in an update."""
+    seconds: Annotated[float, POSITIVE] = 30.0
+    """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
+    tasks: bool = True
+    """Measure the auxiliary tasks as well, one learner step each."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+@dataclass(frozen=True)
+class GamesConfig:
+    """List the games, with the published scores of those that have them."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
