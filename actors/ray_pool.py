@@ -146,7 +146,7 @@ class RayPool:
             raise RuntimeError("load_state_dict must be called before the first batch")
         self._created = int(values["created"])
         if self._created < 0:
-            raise ValueError(f"the number of actors created must be at least 0, not {self._created}")
+            raise ValueError(f"the state is damaged: a pool cannot have created {self._created} actors")
 
     def close(self) -> None:
         if self._owns_ray:

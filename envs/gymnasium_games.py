@@ -37,9 +37,9 @@ class GymnasiumGames(Games):
             raise GameError(f"{env_id} cannot be made: {error}") from error
         observations, actions = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(actions, gymnasium.spaces.Discrete) or actions.n > MAX_ACTIONS or actions.start != 0:
-            raise GameError(f"{env_id} has actions {actions}; supported is Discrete(n) with n <= {MAX_ACTIONS}, counted from 0")
+            raise GameError(f"{env_id} has actions {actions}; only Discrete(n), n <= {MAX_ACTIONS}, from 0 is supported")
         if not isinstance(observations, gymnasium.spaces.Box) or not _is_image(observations):
-            raise GameError(f"{env_id} observes {observations}; supported are uint8 images [H, W] or [H, W, channels]")
+            raise GameError(f"{env_id} observes {observations}; only uint8 images [H, W] or [H, W, channels] are supported")
         self._image_shape = shape = observations.shape
         channels = shape[2] if len(shape) == 3 else 1
         fits = all(SMALLEST_SIDE <= side <= SIZE for side in shape[:2])
