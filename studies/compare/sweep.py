@@ -73,7 +73,7 @@ class Trial:
         return TrialStatus.BEGUN if self.checkpoint_frame() is None else TrialStatus.INTERRUPTED
 
     def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
-        """Raises RunError unless the config found at `path` is this trial's."""
+        """Raise RunError unless the config found at `path` is this trial's."""
         try:
             self.config.check_resumes(recorded)
         except ConfigError as error:

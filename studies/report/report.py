@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 
 def make_report(config: ReportConfig) -> Report:
-    """Writes report.html, report_*.png, report.json and report_*.csv."""
+    """Write report.html, report_*.png, report.json and report_*.csv."""
     directories = [Path(directory) for directory in config.directories]
     records = collect(directories)
     analysis = analyse(records, config.task)

@@ -84,7 +84,7 @@ def cells() -> list[Cell]:
 
 
 def reproduce_discovery(config: ReproduceConfig, stop: threading.Event) -> str:
-    """Writes data.json, figure.png, questions_*.png, both_ways_*.png and summary.md; returns the summary."""
+    """Write data.json, figure.png, questions_*.png, both_ways_*.png and summary.md; return the summary."""
     design = cells()
     settings = SETTINGS | {"study": "discovery", "seed": config.seed, "cells": [asdict(cell) for cell in design]}
     experiment = Experiment(Path(config.out), settings, config.ray_address)

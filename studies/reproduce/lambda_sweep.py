@@ -28,7 +28,7 @@ CHUNK = 15
 
 
 def reproduce_lambda(config: ReproduceConfig, stop: threading.Event) -> str:
-    """Writes data.json, figure.png and summary.md; returns the summary."""
+    """Write data.json, figure.png and summary.md; return the summary."""
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "lambda", "seed": config.seed}, config.ray_address)
     data = experiment.collect(runs, CHUNK, learn, "reproduce lambda", stop)

@@ -40,7 +40,7 @@ EXPECTED_UPDATES = 3_000
 
 
 def reproduce_microdrone(config: ReproduceConfig, stop: threading.Event) -> str:
-    """Writes data.json, figure.png and summary.md; returns the summary."""
+    """Write data.json, figure.png and summary.md; return the summary."""
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "microdrone", "seed": config.seed}, config.ray_address)
     data = experiment.collect(runs, CHUNK, learn_and_monitor, "reproduce microdrone", stop)

@@ -48,7 +48,7 @@ SETTINGS: Settings = {
 
 
 def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
-    """Writes policy.safetensors, data.json, figure.png and summary.md; returns the summary."""
+    """Write policy.safetensors, data.json, figure.png and summary.md; return the summary."""
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "reacher", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)

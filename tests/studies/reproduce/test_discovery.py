@@ -119,11 +119,11 @@ def test_a_curve_has_a_score_at_every_point():
 
 def test_position_maps_place_phases_side_by_side():
     grid = collect_objects()
-    picture = position_map(grid, np.arange(len(grid.cells), dtype=float))
-    assert np.isfinite(picture).sum() == len(grid.cells)
+    image = position_map(grid, np.arange(len(grid.cells), dtype=float))
+    assert np.isfinite(image).sum() == len(grid.cells)
     state = 100
     row, column = grid.cells[state]
-    assert picture[row, column + grid.phases[state] * picture.shape[1] // 2] == state
+    assert image[row, column + grid.phases[state] * image.shape[1] // 2] == state
 
 
 def test_each_measure_has_its_own_conclusion():
