@@ -18,7 +18,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...]]
 """Stride and padding of a convolution."""
 PIXEL_SCALE = 255 / 4
 """Divisor of pixels: a quarter of the range of a byte. Preprocessed images have small amplitudes; divided by 255, the value
-is learnt half as fast (docs/results.md)."""
+is learnt half as fast (docs/notes/learning.md)."""
 
 
 def _gradients(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]) -> tuple[Tensor, Tensor]:

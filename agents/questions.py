@@ -20,7 +20,7 @@ class QuestionNetwork(nn.Module):
     """Preprocessed observations [N, C, H, W] -> cumulants in (-1, 1) and discounts in (0, 1), each [N, d].
 
     c = 2/pi arctan(z_c), which saturates slowly, and gamma = sigmoid(z_gamma). With `normalise`, each z_c is normalised over
-    the N observations: the meta-gradient can turn a cumulant into a constant, which asks nothing (docs/discovery.md).
+    the N observations: the meta-gradient can turn a cumulant into a constant, which asks nothing (docs/notes/discovery.md).
 
     Images of one game differ little, and so would the questions of a random network: `calibrate` rescales the two output
     layers to given means and standard deviations of z.

@@ -1,6 +1,6 @@
 """Soak test: trains in a separate process, samples its memory, and reports leaks.
 
-    python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --out docs/soak-reverse_gvf
+    python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --out results/soak/reverse_gvf
 
 writes OUT.json and OUT.png. Sampled are the resident memory of the learner, of all actors, of Ray's servers and of the object
 store (the allocated pages of its file in shared memory), and the file descriptors and threads of learner and actors. After a
