@@ -207,8 +207,8 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(make_config, never, monkey
 @pytest.mark.parametrize(
     ("pool", "task"),
     [
-        ("ray", "none"),
-        *(pytest.param("serial", task, marks=() if task in ("none", "reverse_gvf") else pytest.mark.slow) for task in TASKS),
+        pytest.param("ray", "none", marks=pytest.mark.slow),
+        *(pytest.param("serial", task, marks=() if task == "none" else pytest.mark.slow) for task in TASKS),
     ],
 )
 def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool, task):

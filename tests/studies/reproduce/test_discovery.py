@@ -73,7 +73,8 @@ def test_exact_answers_of_a_policy_that_never_ends_a_game():
         assert np.abs(answers).max() <= 1
 
 
-@pytest.mark.parametrize("game", [pytest.param("collect_objects", marks=pytest.mark.slow), "puddleworld"])
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["collect_objects", "puddleworld"])
 def test_exact_answers_are_the_means_of_simulated_returns(game):
     """Games played from their tables, with returns summed up by the definitions of the two tasks."""
     grid, rng = dataclasses.replace(GRIDS[game](), time_limit=NO_LIMIT), np.random.default_rng(0)
@@ -150,6 +151,7 @@ def test_each_measure_has_its_own_conclusion():
     assert "by the score at the end **does not hold**" in summary
 
 
+@pytest.mark.slow
 def test_the_study_end_to_end_and_extended_by_seeds(tmp_path, monkeypatch, never):
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "frames", dict.fromkeys(GRIDS, 160))
     monkeypatch.setitem(reproduce_discovery.SETTINGS, "points", 4)
