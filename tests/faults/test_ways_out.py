@@ -43,7 +43,7 @@ def send(process, number):
         ("serial", [signal.SIGINT]),
         ("serial", [signal.SIGTERM]),
         ("ray", [signal.SIGINT]),
-        ("ray", [signal.SIGTERM]),
+        pytest.param("ray", [signal.SIGTERM], marks=pytest.mark.slow),
         ("ray", [signal.SIGINT, signal.SIGINT]),
         ("ray", [signal.SIGKILL]),
     ],

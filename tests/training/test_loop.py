@@ -84,10 +84,10 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
         {"game": "catch", "lstm_size": 8, "task": "reverse_gvf", "meta_interval": 4},
         {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
         {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5},
-        {"game": "catch", "task": "random_gvf"},
-        {"game": "catch", "task": "random_reverse_gvf"},
-        {"game": "catch", "task": "pixel_control"},
-        {"game": "catch", "task": "reward_prediction"},
+        *(
+            pytest.param({"game": "catch", "task": task}, marks=pytest.mark.slow)
+            for task in ("random_gvf", "random_reverse_gvf", "pixel_control", "reward_prediction")
+        ),
         {"game": "gym:tests.counter:Counter-v0"},
         {"game": "breakout", "protocol": "machado", "frames": 1600, "log_frames": 160},
     ],
