@@ -1,4 +1,4 @@
-"""Facts about settings, declared where a setting is: `unroll: Annotated[int, Setting(least=1, most=2**16)] = 20`.
+"""Facts about settings, declared where a setting is: `unroll: Annotated[int, Setting(positive=True, most=2**16)] = 20`.
 
 Validation, `--resume`, the identity of a sweep and the report's warnings read them from there.
 """
@@ -25,7 +25,7 @@ class Setting:
     positive: bool = False
     most: float = math.inf
     below: float = math.inf
-    """Exclusive, where it is 1."""
+    """Exclusive upper bound."""
     role: Literal["learning", "execution", "measurement", "identity"] = "learning"
     """learning: alters what is learnt. execution: how and where a run is executed. measurement: what is recorded of a run.
     identity: what a trial is named by."""
@@ -44,16 +44,14 @@ class Setting:
         """Raise ConfigError if the value is not finite or out of bounds; no setting may be negative."""
         if not math.isfinite(value):
             raise ConfigError(f"{flag} must be a finite number, not {value}")
-        if self.below == 1 and not 0 <= value < 1:
-            raise ConfigError(f"{flag} must lie in [0, 1), not {value}")
-        if self.most == 1 and not 0 <= value <= 1:
-            raise ConfigError(f"{flag} must lie in [0, 1], not {value}")
         if self.positive and value <= 0:
             raise ConfigError(f"{flag} must be positive, not {value}")
         if value < 0:
             raise ConfigError(f"{flag} must be at least 0, not {value}")
         if value > self.most:
             raise ConfigError(f"{flag} must be at most {self.most}, not {value}")
+        if value >= self.below:
+            raise ConfigError(f"{flag} must be below {self.below:g}, not {value}")
 
 
 POSITIVE = Setting(positive=True)
@@ -65,7 +63,7 @@ def flag(name: str) -> str:
 
 def facts(kind: Any) -> dict[str, Setting]:
     """Facts about every setting in a tree of config dataclasses, by the setting's name, which is unique in the tree."""
-    return _facts(kind)
+    return _facts(kind)  # The cache's own type accepts no dataclass type.
 
 
 @cache

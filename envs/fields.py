@@ -39,7 +39,7 @@ class Field:
 
     dtype: type
     shape: Callable[["EnvSpec"], tuple[int, ...]] = lambda spec: ()
-    """Of one step of one environment."""
+    """Of one step of one environment; fields of the start are copies of the actor's state and have its shape."""
     time: Literal["start", "step", "observation"] = "step"
     """start: [N, ...], before the first step. step: [T, N, ...]. observation: [T + 1, N, ...]."""
     compute: Callable[[Transition], np.ndarray] | None = None
@@ -57,7 +57,7 @@ class Field:
 class StepFields(Generic[Array]):
     """N environments over T steps, time-major; `x[t]` belongs to observation, action or transition t."""
 
-    stack: Annotated[Array, Field(np.uint8, lambda spec: spec.observation_shape, time="start")]
+    stack: Annotated[Array, Field(np.uint8, time="start")]
     """[N, S * C, H, W], the first observation with its history."""
     frames: Annotated[Array, Field(np.uint8, lambda spec: spec.frame_shape, compute=lambda step: step.frames)]
     """[T, N, C, H, W], the frame that followed each action."""

@@ -163,6 +163,14 @@ def test_the_index_links_to_every_page():
     assert pages - linked == {"README.md"}
 
 
+def test_the_architecture_page_names_every_module():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    modules = [path.relative_to(ROOT) for package in packages for path in package.rglob("*.py") if path.name != "__init__.py"]
+    assert len(modules) > 50
+    assert [str(path) for path in modules if str(path) not in page and path.parts[:2] != ("agents", "tasks")] == []
+
+
 def test_the_diagram_is_what_its_script_draws():
     draw = runpy.run_path(str(ROOT / "docs" / "make_diagram.py"))["draw"]
     assert (ROOT / "docs" / "architecture.svg").read_text() == draw()

@@ -163,8 +163,7 @@ class Sweep:
                 return
             if not sweep_file(directory).is_file():
                 raise RunError(f"{directory} is not empty and not a sweep; choose another {flag}")
-        record = read_sweep(directory)
-        recorded = migrate(record.get("sweep"), format_of(record, str(sweep_file(directory))))
+        recorded = read_sweep(directory)["sweep"]
         if isinstance(recorded, dict):
             recorded = _as_recorded_now(recorded)
         if recorded != self.identity():
@@ -233,8 +232,10 @@ def sweep_file(directory: Path) -> Path:
 
 def read_sweep(directory: Path) -> dict[str, Any]:
     """The record of a sweep: its command, its settings under "sweep" and the names of its trials."""
-    record = read_json(sweep_file(directory))
-    return {"sweep" if key == EARLIER_NAME else key: value for key, value in record.items()}
+    path = sweep_file(directory)
+    record = read_json(path)
+    named = {"sweep" if key == EARLIER_NAME else key: value for key, value in record.items()}
+    return named | {"sweep": migrate(named.get("sweep"), format_of(record, str(path)))}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from configs.migration import FORMAT, RENAMED, migrate
 from configs.settings import facts
 from configs.train import TrainConfig
 from studies.compare.archive import read_archive
+from studies.report.records import collect
 from studies.reproduce.experiment import Experiment
 from training.checkpoint import read_checkpoint
 from training.run_directory import RunDirectory
@@ -87,7 +88,7 @@ def test_old_directories_are_reported(old, capsys, name):
 
 
 @pytest.mark.parametrize("flags", [["--out", "sweep"], ["--out", "new", "--archive", "archive"]], ids=["sweep", "archive"])
-def test_an_old_sweep_is_continued(old, monkeypatch, capsys, flags):
+def test_an_old_sweep_is_continued(old, capsys, flags):
     paths = [part if part.startswith("--") else str(old / part) for part in flags]
     finished = (old / "sweep/catch-none-seed1/result.json").read_bytes()
     assert launch.main(["compare", *SWEEP, *paths, "--dry-run"]) == 0
@@ -106,12 +107,12 @@ def test_old_settings_of_a_study_are_its_own(tmp_path):
     assert migrate(settings, FORMAT) is settings
 
 
-def newer(path, key="format"):
+def newer(path):
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {key: FORMAT + 1}))
+    path.write_text(json.dumps(content | {"format": FORMAT + 1}))
 
 
-def test_newer_formats_are_refused(old, tmp_path):
+def test_newer_formats_are_refused(old):
     newer(old / "run/config.json")
     newer(old / "archive/catch-none-seed1.trial.json")
     newer(old / "sweep/grid.json")
@@ -121,6 +122,7 @@ def test_newer_formats_are_refused(old, tmp_path):
     with pytest.raises(RunError, match=message):
         read_archive(old / "archive/catch-none-seed1.trial.json")
     assert launch.main(["compare", *SWEEP, "--out", str(old / "sweep"), "--dry-run"]) == 2
+    assert any(message in problem for problem in collect([old / "sweep"]).problems)
     checkpoint = next((old / "run/checkpoints").iterdir())
     data = checkpoint.read_bytes()
     checkpoint.write_bytes(data.replace(b"hindcast-checkpoint-2", b"hindcast-checkpoint-7"))
