@@ -84,9 +84,9 @@ def unequal_settings_problems(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 def code_version_problems(trials: Sequence[TrialRecord]) -> Iterator[str]:
     """Warnings about trials of different versions of the code, of torch or of ale-py."""
-    commits = Counter(" then ".join(sorted(trial.commits)) for trial in trials if trial.commits)
-    if len(frozenset().union(*(trial.commits for trial in trials))) > 1:
-        shown = ", ".join(f"{count} by {_short(commit)}" for commit, count in commits.most_common())
+    commits = Counter(trial.commits for trial in trials if trial.commits)
+    if len({commit for trial in trials for commit in trial.commits}) > 1:
+        shown = ", ".join(f"{count} by {' then '.join(commit[:10] for commit in ran)}" for ran, count in commits.most_common())
         yield f"the trials are from several versions of the code ({shown}); changes between them may affect the scores"
     versions = [found for trial in trials if isinstance(found := trial.origin.get("versions"), dict)]
     for name in ("torch", "ale-py"):
@@ -94,10 +94,6 @@ def code_version_problems(trials: Sequence[TrialRecord]) -> Iterator[str]:
         if len(counts) > 1:
             shown = ", ".join(f"{count} with {version}" for version, count in counts.most_common())
             yield f"the trials are from several versions of {name} ({shown})"
-
-
-def _short(commits: str) -> str:
-    return " then ".join(commit[:10] for commit in commits.split(" then "))
 
 
 def settings_by_game(trials: Sequence[TrialRecord]) -> Iterator[str]:

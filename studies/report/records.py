@@ -52,8 +52,8 @@ class TrialRecord:
     frames_per_second: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
     """Commit, versions and machine."""
-    commits: frozenset[str] = frozenset()
-    """Commits of the code that ran the trial; several if it was resumed with other code."""
+    commits: tuple[str, ...] = ()
+    """Commits of the code that ran the trial, in order; several if it was resumed with other code."""
     agent: AgentVariant = field(default_factory=lambda: AgentVariant(""))
     """Depends on the other trials of the report."""
     game_label: str = ""
@@ -212,11 +212,11 @@ def _trial_record(
     )
 
 
-def _commits(record: dict[str, Any]) -> frozenset[str]:
-    """Commits of the code that started the trial and of the code that resumed it."""
+def _commits(record: dict[str, Any]) -> tuple[str, ...]:
+    """Commits of the code that started the trial and of the code that resumed it, each once and in order."""
     resumed = record.get("resumed")
     parts = [record, *(part for part in (resumed if isinstance(resumed, list) else []) if isinstance(part, dict))]
-    return frozenset(str(part.get("commit"))[:100] for part in parts)
+    return tuple(dict.fromkeys(str(part.get("commit"))[:100] for part in parts))
 
 
 def _read_planned_trials(directory: Path, found: TrialRecords) -> set[str]:
