@@ -1,7 +1,7 @@
 """Archived trials: one small file per finished trial with its config, result and curves, and a SHA-256 digest of them.
 
 `launch.py compare --archive` writes them as trials finish and does not train archived trials again; `launch.py report` reads
-them like run directories.
+them like run directories. The last TensorBoard image of the questions of a trial can be kept beside them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MAX_BYTES = 16 << 20
 KEPT = ("charts/episode_return", "charts/wall_seconds", "policy/entropy", "losses/auxiliary", "questions/", "meta/")
 """Metrics whose curves are kept: names or prefixes."""
 DIGITS = 6
+IMAGE = "questions"
+"""Name of the TensorBoard image that can be kept."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,19 @@ def write_archive(path: Path, record: dict[str, Any], result: dict[str, Any], li
         write_atomically(path, (text + "\n").encode())
     except OSError as error:
         raise RunError(f"cannot write {path}: {explain(error)}") from None
+
+
+def write_questions_image(run: Path, path: Path) -> None:
+    """Write the last image of the questions in the TensorBoard events of a run, if there is one, as a PNG file."""
+    from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
+
+    events = EventAccumulator(str(run), size_guidance={IMAGES: 1}, purge_orphaned_data=False)
+    events.Reload()
+    if IMAGE in events.Tags()[IMAGES]:
+        try:
+            write_atomically(path, events.Images(IMAGE)[-1].encoded_image_string)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {explain(error)}") from None
 
 
 def read_archive(path: Path) -> ArchivedTrial:

@@ -17,7 +17,15 @@ from configs.migration import FORMAT, format_of, migrate
 from configs.train import TaskName, TrainConfig, without_execution
 from configs.vary import settings_name
 from envs.game_sets import expand_games
-from studies.compare.archive import ArchivedTrial, archive_path, read_archive, restore, write_archive
+from studies.compare.archive import (
+    IMAGE,
+    ArchivedTrial,
+    archive_path,
+    read_archive,
+    restore,
+    write_archive,
+    write_questions_image,
+)
 from training.files import explain, parse_json, read_bounded
 from training.metrics_file import read_metrics
 from training.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
@@ -195,12 +203,17 @@ class Sweep:
             restore(found, trial.directory)
 
     def keep(self, trial: Trial) -> None:
-        """Write a finished trial to the archive, if there is an archive and it does not have the trial yet."""
+        """Write a finished trial to the archive, if there is an archive and it does not have the trial yet.
+
+        The image of the questions is kept for the first seed only.
+        """
         if self.archive is None or archive_path(self.archive, trial.name).exists():
             return
         if trial.status() is TrialStatus.FINISHED:
             record, result = (read_json(path) for path in (trial.directory.config_path, trial.directory.result_path))
             lines, _ = read_metrics(trial.directory.metrics_path)
+            if trial.config.run.seed == self.trials[0].config.run.seed:
+                write_questions_image(trial.path, self.archive / f"{trial.name}.{IMAGE}.png")
             write_archive(archive_path(self.archive, trial.name), record, result, lines)
 
     def write_failures(self, failures: dict[str, str]) -> None:

@@ -5,7 +5,10 @@ import shutil
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from PIL import Image
+from torch.utils.tensorboard import SummaryWriter
 
 from configs.commands import ReportConfig
 from configs.errors import RunError
@@ -64,6 +67,23 @@ def test_a_report_from_an_archive_equals_one_from_run_directories(archived, tmp_
     assert from_archive.commands == from_runs.commands == ["launch.py compare --games catch"]
     shutil.rmtree(archived.out)
     assert make_report(ReportConfig(directories=(str(archived.archive),), out=str(tmp_path / "page"))).page.is_file()
+
+
+def test_the_last_image_of_the_questions_is_kept_for_the_first_seed(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", tasks=("reverse_gvf",), seeds=2, archive=str(tmp_path / "archive"))
+    for trial in sweep.trials:
+        write_trial(trial, score=1.0)
+        with SummaryWriter(str(trial.path)) as board:
+            for frame, grey in ((100, 0.0), (200, 1.0), (300, 0.5)):
+                board.add_image("questions", np.full((4, 6, 3), grey), frame, dataformats="HWC")
+    with sweep.claimed("launch.py compare"):
+        pass
+    (path,) = sweep.archive.glob("*.png")
+    assert path.name == "catch-reverse_gvf-seed1.questions.png"
+    image = np.asarray(Image.open(path))
+    assert image.shape == (4, 6, 3)
+    assert (image == 127).all()
+    assert len(collect([sweep.archive]).trials) == 2
 
 
 def test_curves_are_kept_to_six_digits_and_other_metrics_are_not(tmp_path):
