@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
+from agents.ranks import ONE_RANK, Ranks
 from agents.torsos import Torso
 from envs.stream import EnvSpec
 
@@ -53,9 +54,10 @@ class Agent(nn.Module):
         """Zero recurrent state [B, R]: the LSTM's hidden and cell state, concatenated; R = 0 without an LSTM."""
         return torch.zeros(batch_size, 2 * self.lstm_size)
 
-    def learn_background(self, frames: Tensor) -> None:
-        """Set `background` to the mean of `frames` [T, B, C, H, W]."""
-        self.background.copy_(frames.to(self.background.dtype).mean((0, 1)))
+    def set_background(self, frames: Tensor, ranks: Ranks = ONE_RANK) -> None:
+        """Set `background` to the mean of the `frames` [T, B, C, H, W] of all ranks."""
+        total = ranks.sum_(frames.to(self.background.dtype).sum((0, 1)))
+        self.background.copy_(total / (ranks.size * frames.shape[0] * frames.shape[1]))
 
     def preprocess(self, observations: Tensor) -> Tensor:
         """Subtract the mean frame of the first batch, then each image's mean brightness: [..., S * C, H, W], uint8 -> float.

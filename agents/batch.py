@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from envs.fields import StepFields
+from envs.fields import FIELDS, StepFields
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,8 @@ class Batch(StepFields[Tensor]):
             for later in range(t + 1, min(t + depth, time + 1)):
                 stacked[later, b, :, :, : (depth - (later - t)) * channels] = 0
         return stacked.movedim(-1, 2)
+
+
+def env_axis(name: str) -> int:
+    """Axis of the environments in a field of a batch."""
+    return FIELDS[name].env_axis if name in FIELDS else 0

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.initialisation import orthogonal
+from agents.ranks import ONE_RANK, Ranks, std_mean, var_mean
 from agents.torsos import Torso
 
 INITIAL_STD = (1.0, 0.5)
@@ -45,24 +46,24 @@ class QuestionNetwork(nn.Module):
         self.register_buffer("calibrated", torch.tensor(False))
 
     @torch.no_grad()
-    def calibrate(self, pixels: Tensor) -> None:
-        """Rescale the output layers so that, over `pixels` [N, C, H, W], z has its initial mean and standard deviation."""
+    def calibrate(self, pixels: Tensor, ranks: Ranks = ONE_RANK) -> None:
+        """Rescale the output layers: over `pixels` [N, C, H, W] of all ranks, z then has its initial mean and deviation."""
         features = self.torso(pixels)
         for head, target_std, target_mean in zip((self.cumulant, self.discount), INITIAL_STD, self._initial_means, strict=True):
             z = head(features)
-            std, mean = torch.std_mean(z, 0, correction=0)
+            std, mean = std_mean(z, ranks)
             scale = target_std / std.clamp(min=1e-6)
             head.weight.mul_(scale[:, None])
             head.bias.copy_(target_mean - scale * (mean - head.bias))
         self.calibrated.fill_(True)
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor, ranks: Ranks = ONE_RANK) -> tuple[Tensor, Tensor]:
         features = self.torso(pixels)
         z = self.cumulant(features)
-        return 2 / math.pi * (normalised(z) if self._normalise else z).atan(), self.discount(features).sigmoid()
+        return 2 / math.pi * (normalised(z, ranks) if self._normalise else z).atan(), self.discount(features).sigmoid()
 
 
-def normalised(z: Tensor) -> Tensor:
-    """z [N, d] with mean 0 over N and variance 1, or less where the variance of z is near 1e-4 or below."""
-    variance, mean = torch.var_mean(z, 0, correction=0)
+def normalised(z: Tensor, ranks: Ranks = ONE_RANK) -> Tensor:
+    """z [N, d] with mean 0 over the N of all ranks and variance 1, or less where the variance of z is near 1e-4 or below."""
+    variance, mean = var_mean(z, ranks)
     return (z - mean) / (variance + 1e-4).sqrt()

@@ -13,6 +13,10 @@ class PoolError(RuntimeError):
     """The actors cannot continue; the message says why."""
 
 
+class RankError(RuntimeError):
+    """A learner of a group is gone, hung or different from the others; the message says which and why."""
+
+
 class StopRequested(Exception):
     """The user or the system asked the run to end."""
 

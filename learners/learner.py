@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from agents.agent import Agent, flat_weights
 from agents.batch import Batch
+from agents.metrics import Metric, evaluate, explained_variance, maximum, mean, ratio
+from agents.ranks import ONE_RANK, Ranks
 from agents.tasks import TASKS, TaskInputs
 from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
-from learners.losses import explained_variance
 from learners.meta_learner import MetaLearner, SavedWindow
 from learners.objective import Evaluation, Network, Objective
 from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
@@ -24,8 +27,9 @@ ROUNDING = 1e-4
 class Learner:
     """Owns theta (the agent and the task's heads), phi (the task's question network), their optimisers and the counters."""
 
-    def __init__(self, config: TrainConfig, spec: EnvSpec):
+    def __init__(self, config: TrainConfig, spec: EnvSpec, ranks: Ranks = ONE_RANK):
         self._config = config.learner
+        self._ranks = ranks
         self._total_frames = config.run.frames
         self._frames_per_step = spec.frames_per_step
         self._constants = RMSPropConstants(self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm)
@@ -33,6 +37,7 @@ class Learner:
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
         self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
+        self.task.ranks = ranks
         network = Network(self.agent, self.task).to(self.device)
         self._objective = Objective(self._config, network, config.auxiliary.stop_main_gradient)
         if self._config.compile:
@@ -42,7 +47,7 @@ class Learner:
         self._moments = [torch.full_like(parameter, start) for parameter in self._parameters]
         self._meta = None
         if self.task.learns_questions:
-            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._constants)
+            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._constants, ranks)
         self.frame = 0
         self.version = 0
         self.histograms: dict[str, Tensor] = {}
@@ -51,16 +56,16 @@ class Learner:
         """Prediction and inputs of the task in the last update."""
 
     def step(self, batch: Batch) -> dict[str, float]:
-        """One update of theta, after one of phi if the window is full; returns the metrics of this batch."""
+        """One update of theta, after one of phi if the window is full; returns the metrics of the batch of all ranks."""
         batch = batch.to(self.device)
         if self.version == 0:
-            self.agent.learn_background(batch.frames)
+            self.agent.set_background(batch.frames, self._ranks)
         learning_rate = annealed(self._config.learning_rate, self.frame, self._total_frames)
         learning_rate = warmed_up(learning_rate, self.version, self._config.warm_up_updates)
         evaluation, norm, meta_metrics = self._update(batch, learning_rate)
         metrics = self._metrics(evaluation, norm)
         self.version += 1
-        self.frame += batch.steps * self._frames_per_step
+        self.frame += self._ranks.size * batch.steps * self._frames_per_step
         self.histograms = evaluation.auxiliary.histograms
         questions = tuple(question.detach() for question in evaluation.questions)
         main = evaluation.main
@@ -69,19 +74,21 @@ class Learner:
 
     def _update(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, Tensor, dict[str, float]]:
         """One update of theta: its evaluation, the norm of its gradient, and the metrics of phi's update if there was one."""
-        evaluation, meta_metrics = self._evaluate(batch, learning_rate)
-        norm = global_norm(evaluation.gradients)
+        evaluation, gradient, meta_metrics = self._evaluate(batch, learning_rate)
+        norm = global_norm(gradient)
         if not norm.isfinite():
-            raise NonFiniteError(self._non_finite_part(evaluation))
-        rmsprop_step(self._parameters, evaluation.gradients, self._moments, learning_rate, norm, self._constants)
+            raise NonFiniteError(self._non_finite_part(evaluation, gradient))
+        rmsprop_step(self._parameters, gradient, self._moments, learning_rate, norm, self._constants)
         return evaluation, norm, meta_metrics
 
-    def _evaluate(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, dict[str, float]]:
+    def _evaluate(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, list[Tensor], dict[str, float]]:
+        """The evaluation on this rank's batch, its gradient summed over ranks, and the metrics of phi's update."""
         if self._meta is None:
             main = self._objective.evaluate_main(self._parameters, batch, differentiable=False)
             with torch.no_grad():
                 questions = self.task.ask(main.unroll.pixels, batch)
-            return self._objective.evaluate(main, questions), {}
+            evaluation = self._objective.evaluate(main, questions)
+            return evaluation, self._ranks.start_sum(evaluation.gradients)(), {}
         theta, moments = self._parameters, self._moments
         if self._meta.enters_window:  # The window keeps them as they were before the update.
             theta = [p.detach().clone().requires_grad_() for p in theta]
@@ -110,24 +117,21 @@ class Learner:
         config, batch, main = self._config, evaluation.main.batch, evaluation.main.impala
         valid = batch.valid
         count = valid.sum()
-        lag = (self.version - batch.version).float()
+        lag = (self.version - batch.version).double()
         value = evaluation.main.unroll.value[:-1].detach()
-        with torch.no_grad():
-            metrics = {f"losses/{name}": loss / count for name, loss in evaluation.losses.items()} | {
-                "losses/total": torch.stack(list(evaluation.losses.values())).sum() / count,
-                "policy/entropy": (main.entropy * valid).sum() / count,
-                "vtrace/rho": (main.rho * valid).sum() / count,
-                "vtrace/clipped_fraction": ((main.rho > config.rho_clip + ROUNDING) & valid).sum() / count,
-                "vtrace/advantage": (main.vtrace.advantages.abs() * valid).sum() / count,
-                "value/mean": (value * valid).sum() / count,
-                "value/explained_variance": explained_variance(value[valid], main.vtrace.targets[valid]),
-                "optimiser/gradient_norm": norm,
-                "policy/lag": lag.mean(),
-                "policy/lag_max": lag.max(),
-                **evaluation.auxiliary.metrics,
-            }
-            numbers = torch.stack([value.float() for value in metrics.values()]).tolist()
-        return dict(zip(metrics, numbers, strict=True))
+        metrics: dict[str, Metric] = {f"losses/{name}": ratio(loss, count) for name, loss in evaluation.losses.items()} | {
+            "losses/total": ratio(torch.stack(list(evaluation.losses.values())).sum(), count),
+            "policy/entropy": mean(main.entropy, valid),
+            "vtrace/rho": mean(main.rho, valid),
+            "vtrace/clipped_fraction": mean((main.rho > config.rho_clip + ROUNDING).double(), valid),
+            "vtrace/advantage": mean(main.vtrace.advantages.abs(), valid),
+            "value/mean": mean(value, valid),
+            "value/explained_variance": explained_variance(value[valid], main.vtrace.targets[valid]),
+            "policy/lag": mean(lag),
+            "policy/lag_max": maximum(lag, self._ranks),
+            **evaluation.auxiliary.metrics,
+        }
+        return evaluate(metrics, self._ranks) | {"optimiser/gradient_norm": norm.item()}
 
     def weights(self) -> Tensor:
         """The acting network's weights as one flat vector."""
@@ -187,12 +191,13 @@ class Learner:
     def _where(self) -> str:
         return f"at update {self.version + 1}, frame {self.frame}"
 
-    def _non_finite_part(self, evaluation: Evaluation) -> str:
-        for name, loss in evaluation.losses.items():
-            if not loss.isfinite():
-                return f"the {name} loss is {loss.item()} {self._where}"
-        for name, gradient in zip(self._names, evaluation.gradients, strict=True):
-            if not gradient.isfinite().all():
+    def _non_finite_part(self, evaluation: Evaluation, gradient: list[Tensor]) -> str:
+        losses = self._ranks.sum_(torch.stack([loss.detach() for loss in evaluation.losses.values()]))
+        for name, loss in zip(evaluation.losses, losses.tolist(), strict=True):
+            if not math.isfinite(loss):
+                return f"the {name} loss is {loss} {self._where}"
+        for name, part in zip(self._names, gradient, strict=True):
+            if not part.isfinite().all():
                 return f"the gradient of {name} is not finite {self._where}"
         return f"the norm of the gradient overflows {self._where}"
 

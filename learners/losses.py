@@ -63,11 +63,3 @@ def impala_loss(
         rho=log_rho.detach().exp(),
         vtrace=targets,
     )
-
-
-def explained_variance(prediction: Tensor, target: Tensor) -> Tensor:
-    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than a constant, NaN unless Var(target) > 0."""
-    if not target.numel():
-        return target.new_full((), torch.nan)  # `var` would warn.
-    variance = target.var(correction=0)
-    return torch.where(variance > 0, 1 - (target - prediction).var(correction=0) / variance, torch.nan)

@@ -10,6 +10,9 @@ theta_bar = dJ/dtheta_i and moment_bar = dJ/dm_i, an update needs
 
 and the last two are one backward pass through the graph of (u . g_i + L_RL). dJ/dq_i is then pulled back through the
 question network, whose parameters are constant within the window. The first-order form omits (dg_i/dtheta_i)^T u.
+
+With several ranks g_i and L_RL are sums over the ranks' parts of the batch: the adjoints are the same on all ranks, each rank
+goes back through its own graphs, and what it adds to dJ/dtheta_i and dJ/dphi is summed over ranks.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 
 from agents.batch import Batch
+from agents.ranks import ONE_RANK, Ranks
 from agents.tasks import AuxiliaryTask
 from learners.objective import Evaluation, MainEvaluation, Objective
 from learners.optimiser import RMSPropConstants, rmsprop_adjoint
@@ -45,7 +49,9 @@ class InnerStep:
     learning_rate: float
     batch: Batch
     loss: Tensor
-    """L_RL(theta)"""
+    """L_RL(theta) on this rank's batch."""
+    gradient: list[Tensor]
+    """g, summed over ranks."""
     traced: Traced | None
     """Kept from the update itself while K graphs fit into memory."""
 
@@ -54,7 +60,13 @@ class MetaGradient:
     """The window of the last updates of theta, and backpropagation through it."""
 
     def __init__(
-        self, objective: Objective, task: AuxiliaryTask, constants: RMSPropConstants, interval: int, memory_bytes: float
+        self,
+        objective: Objective,
+        task: AuxiliaryTask,
+        constants: RMSPropConstants,
+        interval: int,
+        memory_bytes: float,
+        ranks: Ranks = ONE_RANK,
     ):
         assert task.questions is not None
         self._objective = objective
@@ -62,6 +74,7 @@ class MetaGradient:
         self._constants = constants
         self._interval = interval
         self._memory_bytes = memory_bytes
+        self._ranks = ranks
         self._step_bytes: int | None = None
         self.phi: list[Tensor] = list(task.questions.parameters())
         self.steps: list[InnerStep] = []
@@ -97,19 +110,22 @@ class MetaGradient:
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             yield
-        self._step_bytes = sum(held.values())
+        # The mean over ranks, so that all of them keep graphs or none does.
+        self._step_bytes = int(self._ranks.sum_(torch.tensor(sum(held.values()))) // self._ranks.size)
 
     def backpropagate(self, last: list[Tensor], exact: bool, keep: bool = False) -> list[Tensor]:
-        """dJ/dphi; `last` is dL_RL(theta_K)/dtheta on the batch after the window; `keep` retains the graphs."""
+        """dJ/dphi; `last` is dL_RL(theta_K)/dtheta on the ranks' batches after the window; `keep` retains the graphs."""
         theta_bar = [bar.clone() for bar in last]
         moment_bar = [torch.zeros_like(bar) for bar in last]
         phi_bar = [torch.zeros_like(parameter) for parameter in self.phi]
         for i, step in reversed(list(enumerate(self.steps))):
             traced = step.traced or self.trace(self._objective.evaluate_main(step.theta, step.batch, differentiable=True))
             evaluation, main = traced.evaluation, traced.evaluation.main
-            gradients = [g.detach() for g in evaluation.gradients]
-            u, moment_bar = rmsprop_adjoint(gradients, step.moments, step.learning_rate, self._constants, theta_bar, moment_bar)
+            u, moment_bar = rmsprop_adjoint(
+                step.gradient, step.moments, step.learning_rate, self._constants, theta_bar, moment_bar
+            )
             questions = list(evaluation.questions)
+            more: list[Tensor] = []
             if i == 0:  # theta_0 does not depend on phi, so its adjoint is not needed.
                 question_bar = _grad(evaluation.gradients, questions, u, keep)
             elif exact:
@@ -117,14 +133,16 @@ class MetaGradient:
                 output_bars = [*u, *(g.detach() for g in main.output_gradients)]
                 bars = _grad(outputs, [*questions, *step.theta], output_bars, keep)
                 question_bar, more = bars[: len(questions)], bars[len(questions) :]
-                torch._foreach_add_(theta_bar, more)
             else:
                 question_bar = _grad(evaluation.gradients, questions, u, keep=True)
-                torch._foreach_add_(theta_bar, main.gradient(retain_graph=keep))
+                more = main.gradient(retain_graph=keep)
+            summed = self._ranks.start_sum(more)
             torch._foreach_add_(phi_bar, _grad(list(traced.asked), self.phi, question_bar, keep))
+            if more:
+                torch._foreach_add_(theta_bar, summed())
             if not keep:
                 step.traced = None
-        return phi_bar
+        return self._ranks.start_sum(phi_bar)()
 
 
 def _grad(outputs: list[Tensor], inputs: list[Tensor], output_bars: list[Tensor], keep: bool) -> list[Tensor]:

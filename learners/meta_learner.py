@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from agents.batch import Batch
+from agents.batch import Batch, env_axis
+from agents.metrics import evaluate, ratio
+from agents.ranks import ONE_RANK, Ranks
 from agents.tasks import AuxiliaryTask
 from configs.errors import NonFiniteError
 from configs.train import TaskConfig
@@ -29,7 +31,10 @@ OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
 
 @dataclass(frozen=True)
 class SavedWindow:
-    """The window of a checkpoint: parameters and optimiser state before its first update, then the updates' inputs."""
+    """The window of a checkpoint: parameters and optimiser state before its first update, then the updates' inputs.
+
+    The batches are those of this rank.
+    """
 
     theta: list[Tensor]
     moments: list[Tensor]
@@ -40,13 +45,21 @@ class SavedWindow:
 class MetaLearner:
     """Owns phi's optimiser and the window of the last updates of theta."""
 
-    def __init__(self, config: TaskConfig, objective: Objective, task: AuxiliaryTask, constants: RMSPropConstants):
+    def __init__(
+        self,
+        config: TaskConfig,
+        objective: Objective,
+        task: AuxiliaryTask,
+        constants: RMSPropConstants,
+        ranks: Ranks = ONE_RANK,
+    ):
         self._exact = config.meta_gradient == "exact"
         self._cosine = config.meta_cosine
         self._objective = objective
         self._task = task
         self._constants = constants
-        self._window = MetaGradient(objective, task, constants, config.meta_interval, config.meta_memory_gb * 2**30)
+        self._ranks = ranks
+        self._window = MetaGradient(objective, task, constants, config.meta_interval, config.meta_memory_gb * 2**30, ranks)
         self._period = config.question_period
         self._outside = self._period - config.meta_interval
         """Updates of a period before its window."""
@@ -56,9 +69,10 @@ class MetaLearner:
 
     def evaluate(
         self, theta: list[Tensor], moments: list[Tensor], learning_rate: float, batch: Batch
-    ) -> tuple[Evaluation, dict[str, float]]:
-        """The gradient for the next update of theta, which is added to the window if it falls into it.
+    ) -> tuple[Evaluation, list[Tensor], dict[str, float]]:
+        """The evaluation for the next update of theta, which is added to the window if it falls into it.
 
+        Returns it with its gradient summed over ranks, and the metrics of an update of phi if there was one.
         If the window is full, this batch is the outer batch of its last update: phi is updated first and a new period begins.
         """
         window, metrics, enters = self._window, {}, self.enters_window
@@ -69,10 +83,11 @@ class MetaLearner:
                 self._position = 0
             traced = window.trace(main)
         self._position += 1
+        gradient = self._ranks.start_sum([g.detach() for g in traced.evaluation.gradients])()
         if enters:
             kept = traced if window.keeps_graphs else None
-            window.steps.append(InnerStep(theta, moments, learning_rate, batch, main.loss.detach(), kept))
-        return traced.evaluation, metrics
+            window.steps.append(InnerStep(theta, moments, learning_rate, batch, main.loss.detach(), gradient, kept))
+        return traced.evaluation, gradient, metrics
 
     @property
     def enters_window(self) -> bool:
@@ -88,9 +103,9 @@ class MetaLearner:
         """One step of phi along the meta-gradient; `outer` is the evaluation on the outer batch."""
         start = time.perf_counter()
         window = self._window
-        last = outer.gradient()
+        last = self._ranks.start_sum(outer.gradient())()
         loss = torch.stack([step.loss for step in window.steps]).sum() + outer.loss.detach()
-        metrics = {"meta/loss": loss.item() / self._valid_steps(outer.batch)}
+        metrics = evaluate({"meta/loss": ratio(loss, self._valid_steps(outer.batch))}, self._ranks)
         gradient = window.backpropagate(last, self._exact, keep=self._cosine)
         if self._cosine:
             other = window.backpropagate(last, not self._exact)
@@ -110,20 +125,24 @@ class MetaLearner:
         return metrics
 
     def _non_finite_part(self, outer: MainEvaluation, gradient: list[Tensor]) -> str:
-        for name, loss in outer.losses.items():
-            if not loss.isfinite():
-                return f"the {name} loss on the outer batch of the meta-gradient is {loss.item()}"
+        losses = self._ranks.sum_(torch.stack([loss.detach() for loss in outer.losses.values()]))
+        for name, loss in zip(outer.losses, losses.tolist(), strict=True):
+            if not math.isfinite(loss):
+                return f"the {name} loss on the outer batch of the meta-gradient is {loss}"
         assert self._task.questions is not None
         for (name, _), bar in zip(self._task.questions.named_parameters(), gradient, strict=True):
             if not bar.isfinite().all():
                 return f"the meta-gradient of the question network's {name} is not finite"
         return "the norm of the meta-gradient overflows"
 
-    def _valid_steps(self, outer_batch: Batch) -> int:
-        return int(sum(batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), outer_batch)))
+    def _valid_steps(self, outer_batch: Batch) -> Tensor:
+        return torch.stack([batch.valid.sum() for batch in (*(step.batch for step in self._window.steps), outer_batch)]).sum()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Phi's optimiser, the position in the period, and the window: theta before its first update, and the batches since."""
+        """Phi's optimiser, the position in the period, and the window: theta before its first update, and the batches since.
+
+        The batches are those of all ranks on rank 0, and of this rank on the others.
+        """
         state = {
             f"optimiser.{i}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
             for i, values in self._optimiser.state_dict()["state"].items()
@@ -137,8 +156,10 @@ class MetaLearner:
             state |= {f"window.theta.{name}": p.detach() for name, p in zip(names, steps[0].theta, strict=True)}
             state |= {f"window.moment.{name}": m for name, m in zip(names, steps[0].moments, strict=True)}
             state["window.learning_rates"] = torch.tensor([step.learning_rate for step in steps], dtype=torch.float64)
-            for item in fields(Batch):
-                state[f"window.batch.{item.name}"] = torch.stack([getattr(step.batch, item.name) for step in steps])
+            own = {item.name: torch.stack([getattr(step.batch, item.name) for step in steps]) for item in fields(Batch)}
+            parts = self._ranks.gather(own) or [own]
+            for name in own:
+                state[f"window.batch.{name}"] = torch.cat([part[name] for part in parts], dim=1 + env_axis(name))
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> SavedWindow | None:
@@ -179,8 +200,13 @@ class MetaLearner:
         for own, *given in zip(self._objective.theta, theta, moments, strict=True):
             if {value.shape for value in given} != {own.shape}:
                 raise ValueError("the window is of another network")
-        batches = _unstack({item.name: state[f"window.batch.{item.name}"] for item in fields(Batch)})
+        batches = _unstack({item.name: self._own_part(item.name, state) for item in fields(Batch)})
         return SavedWindow(theta, moments, state["window.learning_rates"].tolist(), batches)
+
+    def _own_part(self, name: str, state: dict[str, Tensor]) -> Tensor:
+        """This rank's environments of a field of the saved batches."""
+        parts = state[f"window.batch.{name}"].tensor_split(self._ranks.size, dim=1 + env_axis(name))
+        return parts[self._ranks.rank].contiguous()
 
 
 def _unstack(arrays: dict[str, Tensor]) -> list[Batch]:

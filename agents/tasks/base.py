@@ -10,6 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from agents.batch import Batch
+from agents.metrics import Metric
+from agents.ranks import ONE_RANK, Ranks
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
 
@@ -33,8 +35,8 @@ class TaskLoss:
     """[T, B], per step, neither masked nor weighted."""
     mask: Tensor
     """[T, B] bool, False for steps that are left out of the sum."""
-    metrics: dict[str, Tensor] = field(default_factory=dict)
-    """Scalars to log, by tag."""
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    """Scalars to log, by tag (`agents/metrics.py`)."""
     histograms: dict[str, Tensor] = field(default_factory=dict)
     """Tensors whose distribution is logged, by tag."""
 
@@ -53,6 +55,8 @@ class AuxiliaryTask(nn.Module, ABC):
         self.weight = weight
         """Factor of the loss in the learner's sum."""
         self.questions: nn.Module | None = None
+        self.ranks: Ranks = ONE_RANK
+        """Learners that share the batch, for what depends on all of it."""
 
     @classmethod
     @abstractmethod

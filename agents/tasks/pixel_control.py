@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
+from agents.metrics import mean
 from agents.returns import lambda_returns
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.errors import ConfigError
@@ -24,7 +25,7 @@ def pixel_changes(observations: Tensor, channels: int) -> Tensor:
     The newest frame is the last `channels` of an observation [T + 1, B, S * C, H, W]. Pixels beyond a multiple of 20 are
     cropped, evenly on both sides.
     """
-    newest = observations[:, :, -channels:].float() / 255
+    newest = observations[:, :, -channels:] / 255
     sides = []
     for length in newest.shape[-2:]:
         cell = max(1, length // CELLS)
@@ -69,8 +70,8 @@ class PixelControl(AuxiliaryTask):
         target = q_targets(reward, self._discount * batch.discount, batch.valid, fixed)
         taken = prediction[:-1].gather(2, batch.action[..., None, None, None].expand(-1, -1, 1, CELLS, CELLS)).squeeze(2)
         metrics = {
-            "auxiliary/pixel_change": reward[batch.valid].mean(),
-            "auxiliary/q": taken.detach()[batch.valid].mean(),
+            "auxiliary/pixel_change": mean(reward, batch.valid),
+            "auxiliary/q": mean(taken, batch.valid),
         }
         return TaskLoss(0.5 * ((taken - target) ** 2).sum((-2, -1)), batch.valid, metrics)
 

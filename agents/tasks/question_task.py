@@ -12,13 +12,11 @@ from torch.nn import functional as F
 
 from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
+from agents.metrics import mean, relative_error, spread
 from agents.questions import QuestionNetwork
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
-
-SMALLEST_VARIANCE = 1e-12
-"""Targets with a smaller variance count as constant."""
 
 
 class QuestionTask(AuxiliaryTask):
@@ -61,8 +59,8 @@ class QuestionTask(AuxiliaryTask):
             pixels = future_observations(pixels, batch, self._depth)
         images = pixels.flatten(0, 1)
         if not self.questions.calibrated:
-            self.questions.calibrate(images)
-        cumulant, discount = self.questions(images)
+            self.questions.calibrate(images, self.ranks)
+        cumulant, discount = self.questions(images, self.ranks)
         return cumulant.unflatten(0, pixels.shape[:2]), discount.unflatten(0, pixels.shape[:2])
 
     def predict(self, features: Tensor) -> Tensor:
@@ -73,13 +71,12 @@ class QuestionTask(AuxiliaryTask):
         cumulant, discount = inputs.questions
         target, which, mask = self.targets(cumulant, discount, fixed, inputs.batch)
         error = prediction[which] - target
-        with torch.no_grad():
-            metrics = {
-                "auxiliary/answer_error": relative_error(error[mask], target[mask]),
-                "questions/cumulant_mean": cumulant.mean(),
-                "questions/cumulant_spread": cumulant.flatten(0, 1).std(0, correction=0).mean(),
-                "questions/discount_mean": discount.mean(),
-            }
+        metrics = {
+            "auxiliary/answer_error": relative_error(error[mask], target[mask]),
+            "questions/cumulant_mean": mean(cumulant),
+            "questions/cumulant_spread": spread(cumulant.flatten(0, 1)),
+            "questions/discount_mean": mean(discount),
+        }
         histograms = {
             "questions/discount": discount.detach(),
             "questions/horizon_frames": self._frames_per_step / (1 - discount.detach()),
@@ -120,14 +117,3 @@ def future_observations(observations: Tensor, batch: Batch, depth: int) -> Tenso
         ahead = ahead + continues.gather(0, ahead).long()
     columns = torch.arange(observations.shape[1], device=observations.device)
     return observations[ahead, columns]
-
-
-def relative_error(error: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error over the variance of the target, averaged over d, for [N, d]; 1 for the best constant prediction.
-
-    Constant targets are left out; NaN if all are constant, as with N < 2.
-    """
-    if not len(target):
-        return target.new_full((), torch.nan)  # `var` warns of empty tensors.
-    variance = target.var(0, correction=0)
-    return torch.where(variance > SMALLEST_VARIANCE, (error**2).mean(0) / variance, torch.nan).nanmean()

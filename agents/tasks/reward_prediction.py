@@ -6,10 +6,10 @@ of the current state, for the action taken.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from agents.initialisation import HEAD_GAIN, orthogonal
+from agents.metrics import mean
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.train import TaskConfig
 from envs.stream import EnvSpec
@@ -43,18 +43,13 @@ class RewardPrediction(AuxiliaryTask):
         taken = prediction[:-1].gather(2, batch.action[..., None, None].expand(-1, -1, 1, width)).squeeze(2)
         if not self._classify:
             error = taken.squeeze(-1) - batch.reward.clamp(-1, 1)
-            return TaskLoss(0.5 * error**2, batch.valid, {"auxiliary/absolute_error": _mean(error.abs(), batch.valid)})
+            return TaskLoss(0.5 * error**2, batch.valid, {"auxiliary/absolute_error": mean(error.abs(), batch.valid)})
         target = batch.reward.sign().long() + 1
         log_likelihood = taken - taken.logsumexp(-1, keepdim=True)
         correct = (taken.argmax(-1) == target).float()
         rewarded = batch.valid & (target != 1)
         metrics = {
-            "auxiliary/accuracy": _mean(correct, batch.valid),
-            "auxiliary/accuracy_on_rewards": _mean(correct, rewarded),
+            "auxiliary/accuracy": mean(correct, batch.valid),
+            "auxiliary/accuracy_on_rewards": mean(correct, rewarded),
         }
         return TaskLoss(-log_likelihood.gather(-1, target[..., None]).squeeze(-1), batch.valid, metrics)
-
-
-def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of `values` over the steps in `mask`; NaN if there are none."""
-    return torch.where(mask, values, 0).sum() / mask.sum()

@@ -111,7 +111,7 @@ def test_preprocessing_removes_the_background_and_the_mean_brightness():
     spec = EnvSpec(3, (1, 16, 16), stack=2, frames_per_step=1)
     agent = Agent(spec, "deep")
     background = torch.randint(0, 200, (1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    agent.learn_background(background.expand(3, 2, 1, 16, 16))
+    agent.set_background(background.expand(3, 2, 1, 16, 16))
     observation = background.repeat(2, 1, 1)
     assert agent.preprocess(observation).abs().max() < 1e-4
     assert agent.preprocess(observation + 50).abs().max() < 1e-4
@@ -124,7 +124,7 @@ def test_preprocessing_removes_the_background_and_the_mean_brightness():
 def test_the_background_is_the_mean_frame_and_preprocessing_subtracts_it():
     spec = EnvSpec(3, (3, 40, 40), stack=2, frames_per_step=1)
     agent, batch = Agent(spec, "shallow"), random_batch(spec)
-    agent.learn_background(batch.frames)
+    agent.set_background(batch.frames)
     expected = batch.frames.double().flatten(0, 1).mean(0)
     assert torch.allclose(agent.background.double(), expected, atol=1e-3)
     observations = batch.observations()
@@ -151,7 +151,7 @@ def test_the_initial_policy_is_nearly_uniform():
 
 def test_flat_weights_round_trip():
     source, target = Agent(SPEC, "shallow", 8), Agent(SPEC, "shallow", 8)
-    source.learn_background(random_batch().frames)
+    source.set_background(random_batch().frames)
     load_flat_weights(target, flat_weights(source))
     for name, value in target.state_dict().items():
         assert torch.equal(value, source.state_dict()[name]), name

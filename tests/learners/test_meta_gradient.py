@@ -112,14 +112,13 @@ class Laboratory:
         for batch in self.batches[:-1]:
             traced = meta.trace(self.objective.evaluate_main(theta, batch, differentiable=kept))
             loss = traced.evaluation.main.loss.detach()
+            gradient = [g.detach() for g in traced.evaluation.gradients]
             meta.steps.append(
-                InnerStep(theta, [m.clone() for m in moments], LEARNING_RATE, batch, loss, traced if kept else None)
+                InnerStep(theta, [m.clone() for m in moments], LEARNING_RATE, batch, loss, gradient, traced if kept else None)
             )
             norms.append(global_norm(traced.evaluation.gradients))
             theta = [p.detach().clone() for p in theta]
-            rmsprop_step(
-                theta, [g.detach() for g in traced.evaluation.gradients], moments, LEARNING_RATE, norms[-1], self.constants
-            )
+            rmsprop_step(theta, gradient, moments, LEARNING_RATE, norms[-1], self.constants)
             theta = [p.requires_grad_() for p in theta]
         self.norms = norms
         last = self.objective.evaluate_main(theta, self.batches[-1], differentiable=False).gradient()

@@ -1,0 +1,120 @@
+"""The ranks of a run as processes, over torch.distributed: gloo on CPU, nccl where each rank has a GPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from configs.errors import RankError
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of a round meet."""
+
+    host: str
+    port: int
+    size: int
+    backend: str
+    timeout: float
+    """Seconds after which a rank that waits for another gives up."""
+
+    @property
+    def local(self) -> bool:
+        return self.host == LOOPBACK
+
+
+class ProcessGroup:
+    """Sums and messages between ranks; a peer that is gone or late raises RankError."""
+
+    def __init__(self, rank: int, size: int, device: torch.device):
+        self.rank = rank
+        self.size = size
+        self._device = device
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        with _peers():
+            dist.all_reduce(tensor)
+        return tensor
+
+    def start_sum(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """One reduction of all tensors as one flat vector."""
+        if not tensors:
+            return lambda: tensors
+        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        with _peers():
+            work = dist.all_reduce(flat, async_op=True)
+
+        def wait() -> list[Tensor]:
+            with _peers():
+                work.wait()
+            parts = flat.split([tensor.numel() for tensor in tensors])
+            return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+
+        return wait
+
+    def gather(self, value: Any) -> list[Any]:
+        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        with _peers():
+            dist.gather_object(value, found)
+        return found or []
+
+
+@contextmanager
+def process_group(
+    rendezvous: Rendezvous, rank: int, device: torch.device, listener: socket.socket | None = None
+) -> Iterator[ProcessGroup]:
+    """Meet the other ranks; rank 0 brings the socket at which they find it. Raises RankError if they do not come."""
+    timeout = timedelta(seconds=rendezvous.timeout)
+    if rendezvous.local:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    with _peers():
+        store = dist.TCPStore(
+            rendezvous.host,
+            rendezvous.port,
+            rendezvous.size,
+            is_master=rank == 0,
+            timeout=timeout,
+            master_listen_fd=None if listener is None else listener.detach(),
+            wait_for_workers=False,
+        )
+        dist.init_process_group(rendezvous.backend, store=store, rank=rank, world_size=rendezvous.size, timeout=timeout)
+    try:
+        yield ProcessGroup(rank, rendezvous.size, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def listen(host: str, port: int = 0) -> socket.socket:
+    """A socket that accepts ranks on `host` alone; port 0 takes a free one. Raises RankError if the port is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise RankError(f"learners cannot meet at {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+@contextmanager
+def _peers() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError(f"a learner is gone or does not answer ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
