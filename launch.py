@@ -24,6 +24,7 @@ from configs.errors import (
     GameError,
     NonFiniteError,
     PoolError,
+    RankError,
     RunError,
     StopRequested,
 )
@@ -32,7 +33,7 @@ from configs.shell import launch_command, tensorboard_command
 from studies.command_line import announce_imports, parse, parse_compare, parse_train, resume_arguments
 from training.progress import counted
 
-EXPECTED = (ConfigError, GameError, RunError, CheckpointError, PoolError, NonFiniteError)
+EXPECTED = (ConfigError, GameError, RunError, CheckpointError, PoolError, RankError, NonFiniteError)
 """Errors that are reported by their message alone; any other is a bug and shows its traceback."""
 MAX_PROBLEMS = 20
 """Problems of a report that are printed."""

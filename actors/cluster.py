@@ -80,6 +80,11 @@ def code_runtime_env() -> dict[str, Any]:
     return {"py_modules": [str(package) for package in packages]}
 
 
+def node_address() -> str:
+    """Address at which other nodes of the cluster reach this one."""
+    return ray.util.get_node_ip_address()
+
+
 def stop_ray() -> None:
     """Leave a cluster, or end a local Ray with all its processes and files."""
     global _guardian

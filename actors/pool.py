@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from actors.trajectory import Trajectory
@@ -31,6 +32,10 @@ class PoolReport:
         self.inference_seconds += trajectory.cost.inference_seconds
         self.rollout_seconds += trajectory.cost.seconds
 
+    def merge(self, other: PoolReport) -> None:
+        for item in fields(PoolReport):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
 
 @dataclass(frozen=True)
 class PoolHealth:
@@ -40,13 +45,18 @@ class PoolHealth:
     """Resident memory of the actor processes."""
 
 
+def rank_seed(seed: int, rank: int, *numbers: int) -> int:
+    """Seed for the games of a rank; `numbers` distinguish its actors."""
+    return int(np.random.SeedSequence([seed, *numbers, *([rank] if rank else [])]).generate_state(1)[0])
+
+
 class ActorPool(Protocol):
     """A source of batches; the serial pool plays in process, the Ray pool in processes of their own."""
 
     spec: EnvSpec
 
     def next_batch(self) -> Batch:
-        """The next batch [T, B], in the order in which trajectories were completed."""
+        """The next batch [T, B] of this rank, in the order in which trajectories were completed."""
         ...
 
     def publish(self, weights: Tensor, version: int) -> None:

@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from actors.cluster import error_cause, error_kind, start_ray, stop_ray
-from actors.pool import PoolHealth, PoolReport
+from actors.pool import PoolHealth, PoolReport, rank_seed
 from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
@@ -88,10 +88,11 @@ class ActorSlot:
 class RayPool:
     """Rollout actors on the Ray that this process belongs to, else on the cluster at `ray_address`, else on a local Ray."""
 
-    def __init__(self, config: TrainConfig, resources: Resources, stop: threading.Event):
+    def __init__(self, config: TrainConfig, resources: Resources, stop: threading.Event, rank: int = 0):
         self._config = config
         self._resources = resources
         self._stop = stop
+        self._rank = rank
         self.spec = game_spec(config.env.game, config.env.protocol)
         self._owns_ray = not ray.is_initialized()  # A trial of a sweep runs inside Ray already.
         if self._owns_ray:
@@ -105,7 +106,7 @@ class RayPool:
         self._in_flight: dict[ray.ObjectRef, ActorSlot] = {}
         self._published: tuple[Tensor, int] | None = None
         self._weights_ref: tuple[ray.ObjectRef, int] | None = None
-        self._collator = Collator(config.learner.batch_size)
+        self._collator = Collator(config.learner.batch_size // config.learner.learners)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:
@@ -166,7 +167,7 @@ class RayPool:
                 self._submit(slot)
 
     def _create(self, core: int | None) -> Any:
-        seed = int(np.random.SeedSequence([self._config.run.seed, self._created]).generate_state(1)[0])
+        seed = rank_seed(self._config.run.seed, self._rank, self._created)
         self._created += 1
         return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core)
 

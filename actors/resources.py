@@ -48,14 +48,14 @@ def available_cores(cgroup_cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> in
 
 
 def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
-    """Actors, environments per actor and learner threads; values set in the config are kept.
+    """Actors, environments per actor and threads of each learner; values set in the config are kept.
 
     Learner and actors share the cores without overlap. One more actor would use the time in which the learner waits, but costs
     more in cache misses than it gains. Values chosen here keep the lag within MAX_LAG.
     """
+    cores, batch_size = max(1, cores // config.learner.learners), config.learner.batch_size // config.learner.learners
     share = 1 if gpu else min(MAX_LEARNER_THREADS, max(1, round(LEARNER_SHARE * cores)))
     threads = allowed_threads(config.learner.learner_threads or share)
-    batch_size = config.learner.batch_size
     most_games = MAX_LAG * batch_size // config.actors.in_flight
     most_actors = most_games // (config.actors.envs_per_actor or MIN_ENVS)
     actors = config.actors.num_actors or max(1, min(cores - threads, most_actors))
@@ -67,6 +67,16 @@ def choose_resources(config: TrainConfig, cores: int, gpu: bool) -> Resources:
 def acting_threads(num_envs: int, cores: int) -> int:
     """Torch threads that speed up inference for `num_envs` observations at once."""
     return max(1, min(cores, num_envs // OBSERVATIONS_PER_THREAD))
+
+
+def cores_of_ranks(config: TrainConfig, resources: Resources) -> list[list[int]]:
+    """For each rank the cores that it shares with its actors if all ranks fill the cores of this process, else none."""
+    learners = config.learner.learners
+    each = 1 if config.actors.pool == "serial" else resources.learner_threads + resources.num_actors
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if learners * each != len(cores) or not config.actors.pin_actors or config.actors.ray_address:
+        return [[] for _ in range(learners)]
+    return [cores[rank * each : (rank + 1) * each] for rank in range(learners)]
 
 
 def cores_to_pin(resources: Resources) -> list[int]:

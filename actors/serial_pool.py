@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from actors.pool import PoolHealth, PoolReport
+from actors.pool import PoolHealth, PoolReport, rank_seed
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
 from agents.batch import Batch
@@ -15,12 +15,14 @@ from configs.train import TrainConfig
 
 
 class SerialPool:
-    """One rollout worker with `batch_size` environments; every batch is collected with the newest weights (lag 0)."""
+    """One rollout worker with an environment for each trajectory of a batch, which the newest weights collect (lag 0)."""
 
-    def __init__(self, config: TrainConfig):
-        self._worker = RolloutWorker(config, config.learner.batch_size, config.run.seed)
+    def __init__(self, config: TrainConfig, rank: int = 0):
+        batch_size = config.learner.batch_size // config.learner.learners
+        seed = rank_seed(config.run.seed, rank) if rank else config.run.seed
+        self._worker = RolloutWorker(config, batch_size, seed)
         self.spec = self._worker.spec
-        self._collator = Collator(config.learner.batch_size)
+        self._collator = Collator(batch_size)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:

@@ -27,6 +27,10 @@ class Ranks(Protocol):
         """The picklable `value` of every rank, in their order, on rank 0; an empty list on the others."""
         ...
 
+    def take_seconds(self) -> float:
+        """Seconds spent in communication since the last call, waiting for slower ranks included."""
+        ...
+
 
 class OneRank:
     """A learner on its own."""
@@ -42,6 +46,9 @@ class OneRank:
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
+
+    def take_seconds(self) -> float:
+        return 0.0
 
 
 ONE_RANK = OneRank()

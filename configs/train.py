@@ -77,6 +77,11 @@ class LearnerConfig:
     """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
     """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
+    learners: Annotated[int, Setting(positive=True, most=2**10)] = 1
+    """Learner processes that share each batch and sum their gradients; each plays with a pool of its own."""
+    learner_timeout: Annotated[float, EXECUTION] = 60.0
+    """Seconds without an answer after which a learner process counts as hung, and all of them start again from the newest
+    checkpoint."""
     device: Annotated[Literal["auto", "cpu", "cuda"], EXECUTION] = "auto"
     """Where the learner computes; auto takes a GPU if there is one."""
     learner_threads: Annotated[int, Setting(most=2**10, role="execution", ray_pool_only=True)] = 0
@@ -202,6 +207,11 @@ class TrainConfig:
         }.items():
             if steps > MOST_STEPS:
                 raise ConfigError(f"{what} must be at most {MOST_STEPS}, not {steps}")
+        if self.learner.batch_size % self.learner.learners:
+            raise ConfigError(
+                f"--batch-size {self.learner.batch_size} cannot be shared by --learners {self.learner.learners}:"
+                " choose a batch that divides by the number of learners"
+            )
         if self.auxiliary.question_period < self.auxiliary.meta_interval:
             raise ConfigError(
                 f"--meta-period {self.auxiliary.meta_period} is less than --meta-interval {self.auxiliary.meta_interval}:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from torch import Tensor
 from configs.errors import RankError
 
 LOOPBACK = "127.0.0.1"
+MEETING_SECONDS = 120.0
+"""For all ranks to meet once they have started."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,6 @@ class Rendezvous:
     host: str
     port: int
     size: int
-    backend: str
     timeout: float
     """Seconds after which a rank that waits for another gives up."""
 
@@ -38,13 +40,13 @@ class Rendezvous:
 class ProcessGroup:
     """Sums and messages between ranks; a peer that is gone or late raises RankError."""
 
-    def __init__(self, rank: int, size: int, device: torch.device):
+    def __init__(self, rank: int, size: int):
         self.rank = rank
         self.size = size
-        self._device = device
+        self._seconds = 0.0
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        with _peers():
+        with self._measured():
             dist.all_reduce(tensor)
         return tensor
 
@@ -53,11 +55,11 @@ class ProcessGroup:
         if not tensors:
             return lambda: tensors
         flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
-        with _peers():
+        with self._measured():
             work = dist.all_reduce(flat, async_op=True)
 
         def wait() -> list[Tensor]:
-            with _peers():
+            with self._measured():
                 work.wait()
             parts = flat.split([tensor.numel() for tensor in tensors])
             return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
@@ -66,16 +68,34 @@ class ProcessGroup:
 
     def gather(self, value: Any) -> list[Any]:
         found: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        with _peers():
+        with self._measured():
             dist.gather_object(value, found)
         return found or []
+
+    def take_seconds(self) -> float:
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        start = time.perf_counter()
+        with _peers():
+            yield
+        self._seconds += time.perf_counter() - start
 
 
 @contextmanager
 def process_group(
-    rendezvous: Rendezvous, rank: int, device: torch.device, listener: socket.socket | None = None
+    rendezvous: Rendezvous,
+    rank: int,
+    device: torch.device,
+    listener: socket.socket | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[ProcessGroup]:
-    """Meet the other ranks; rank 0 brings the socket at which they find it. Raises RankError if they do not come."""
+    """Meet the other ranks. Rank 0 brings the socket at which they find it, and `check` raises if one of them is gone.
+
+    Raises RankError if they do not come.
+    """
     timeout = timedelta(seconds=rendezvous.timeout)
     if rendezvous.local:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -89,9 +109,17 @@ def process_group(
             master_listen_fd=None if listener is None else listener.detach(),
             wait_for_workers=False,
         )
-        dist.init_process_group(rendezvous.backend, store=store, rank=rank, world_size=rendezvous.size, timeout=timeout)
+        store.set(f"ready/{rank}", "")
+        deadline = time.monotonic() + MEETING_SECONDS
+        while not store.check([f"ready/{other}" for other in range(rendezvous.size)]):
+            check()
+            if time.monotonic() > deadline:
+                raise RankError(f"not all learners met within {MEETING_SECONDS:g} s")
+            time.sleep(0.05)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=rendezvous.size, timeout=timeout)
     try:
-        yield ProcessGroup(rank, rendezvous.size, device)
+        yield ProcessGroup(rank, rendezvous.size)
     finally:
         dist.destroy_process_group()
 

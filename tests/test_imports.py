@@ -22,6 +22,7 @@ MAY_IMPORT = {
 RAY_FILES = {
     "actors/cluster.py",
     "actors/ray_pool.py",
+    "learners/rank_processes.py",
     "studies/compare/scheduler.py",
     "studies/reproduce/experiment.py",
 }
