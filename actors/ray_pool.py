@@ -100,13 +100,14 @@ class RayPool:
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
         self._created = 0
         self._restarts = 0
-        pinned = self._owns_ray and config.actors.pin_actors and not config.actors.ray_address
+        local = (self._owns_ray or config.learner.ranks > 1) and not config.actors.ray_address
+        pinned = local and config.actors.pin_actors
         cores = cores_to_pin(resources) if pinned else []
         self._slots = [ActorSlot(number, cores[number] if cores else None) for number in range(resources.num_actors)]
         self._in_flight: dict[ray.ObjectRef, ActorSlot] = {}
         self._published: tuple[Tensor, int] | None = None
         self._weights_ref: tuple[ray.ObjectRef, int] | None = None
-        self._collator = Collator(config.learner.batch_size // config.learner.learners)
+        self._collator = Collator(config.learner.batch_size // config.learner.ranks)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:

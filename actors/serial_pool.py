@@ -18,7 +18,7 @@ class SerialPool:
     """One rollout worker with an environment for each trajectory of a batch, which the newest weights collect (lag 0)."""
 
     def __init__(self, config: TrainConfig, rank: int = 0):
-        batch_size = config.learner.batch_size // config.learner.learners
+        batch_size = config.learner.batch_size // config.learner.ranks
         seed = rank_seed(config.run.seed, rank) if rank else config.run.seed
         self._worker = RolloutWorker(config, batch_size, seed)
         self.spec = self._worker.spec

@@ -79,6 +79,8 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if self.learner.learners > 1:
+            raise ConfigError("--learners has no effect in a sweep, whose trials have one learner each")
         for task in self.tasks or ("none",):
             for settings in self.variants(task):
                 self.trial("catch", task, self.first_seed, settings)
@@ -109,7 +111,7 @@ class CompareConfig:
             task=task,
             env=EnvConfig(game=game, protocol=self.protocol),
             agent=self.agent,
-            learner=self.learner,
+            learner=replace(self.learner, learners=1),
             auxiliary=self.auxiliary,
             actors=ActorConfig(pool=self.pool),
             run=RunConfig(

@@ -43,4 +43,7 @@ def migrate(values: Any, written_as: int) -> Any:
 
 def recorded_config(record: dict[str, Any], where: str) -> TrainConfig:
     """The config in the record of a run; raises RunError, KeyError, TypeError or ValueError where there is none."""
-    return TrainConfig.from_dict(migrate(record["config"], format_of(record, where)))
+    values = migrate(record["config"], format_of(record, where))
+    if isinstance(values, dict) and isinstance(values.get("learner"), dict):
+        values["learner"].setdefault("learners", 1)  # Before there could be several.
+    return TrainConfig.from_dict(values)

@@ -77,8 +77,9 @@ class LearnerConfig:
     """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
     """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
-    learners: Annotated[int, Setting(positive=True, most=2**10)] = 1
-    """Learner processes that share each batch and sum their gradients; each plays with a pool of its own."""
+    learners: Annotated[int, Setting(most=2**10)] = 0
+    """Learner processes that share each batch and sum their gradients, each with a pool of its own; 0 chooses from the costs of
+    an update and of a rollout, and 1 with --pool serial."""
     learner_timeout: Annotated[float, EXECUTION] = 60.0
     """Seconds without an answer after which a learner process counts as hung, and all of them start again from the newest
     checkpoint."""
@@ -88,6 +89,11 @@ class LearnerConfig:
     """Torch threads of the learner; 0 chooses from the number of cores."""
     compile: Annotated[bool, EXECUTION] = False
     """Compile the learner's torso with torch.compile; not available for tasks with meta-learned questions."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of learners, 1 where none was chosen."""
+        return self.learners or 1
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,9 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    pool: Literal["ray", "serial"] = "ray"
-    """ray: actors in separate processes. serial: rollouts in the learner's process; slower, bit-for-bit reproducible."""
+    pool: Literal["auto", "ray", "serial"] = "auto"
+    """ray: actors in separate processes. serial: rollouts in the learners' processes; bit-for-bit reproducible. auto: the
+    faster."""
     num_actors: Annotated[int, Setting(most=2**14, role="execution", ray_pool_only=True)] = 0
     """Actor processes; 0 chooses from the number of cores, with policy lag kept low."""
     envs_per_actor: Annotated[int, Setting(most=2**12, role="execution", ray_pool_only=True)] = 0
@@ -207,7 +214,7 @@ class TrainConfig:
         }.items():
             if steps > MOST_STEPS:
                 raise ConfigError(f"{what} must be at most {MOST_STEPS}, not {steps}")
-        if self.learner.batch_size % self.learner.learners:
+        if self.learner.batch_size % self.learner.ranks:
             raise ConfigError(
                 f"--batch-size {self.learner.batch_size} cannot be shared by --learners {self.learner.learners}:"
                 " choose a batch that divides by the number of learners"

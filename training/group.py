@@ -52,9 +52,8 @@ def play_rounds(round_: Round, stop: threading.Event, begin: Callable[[TrainingR
     where = f"joining Ray at {config.actors.ray_address}" if config.actors.ray_address else "starting Ray"
     tell(f"{where} with {counted(config.learner.learners, 'learner')}")
     resources, learners = round_.resources, config.learner.learners
-    actors = resources.num_actors if config.actors.pool == "ray" else 0
     with ExitStack() as stack:
-        start_ray(config.actors.ray_address, learners - 1 + learners * actors)
+        start_ray(config.actors.ray_address, learners - 1 + learners * resources.num_actors)
         stack.callback(stop_ray)
         while True:
             frame = _frame(round_)
@@ -114,7 +113,7 @@ def play_as_rank(rank: int, stop: threading.Event, round_: Round, rendezvous: Re
     device = choose_device(round_.config.learner.device)
     if device.type == "cuda":
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    set_threads(round_.resources.learner_threads if round_.config.actors.pool == "ray" else 1)
+    set_threads(round_.resources.learner_threads)
     with process_group(rendezvous, rank, device) as ranks:
         play_round(round_, ranks, stop)
 

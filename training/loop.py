@@ -6,20 +6,22 @@ import logging
 import math
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from actors.resources import available_cores, choose_resources
+from actors.resources import available_cores
 from agents.ranks import ONE_RANK
 from agents.tasks import check_compiles
 from agents.threads import set_threads
 from configs.errors import ConfigError, StopRequested
 from configs.shell import tensorboard_command
 from configs.train import TrainConfig
-from envs.registry import applied_protocol, built_in_game
+from envs.registry import applied_protocol, built_in_game, game_spec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
 from learners.optimiser import annealed, warmed_up
 from training.checkpoint import Checkpoint
+from training.costs import layout_for
 from training.evaluation import play_games
 from training.progress import tell
 from training.round import Round, play_round
@@ -49,10 +51,18 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             directory = RunDirectory.unused(config.run_path)
         keep_freed_memory()
         check_compiles(config)
-        device = choose_device(config.learner.device)
+        choose_device(config.learner.device)
+        game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
         cores = cores or available_cores()
-        resources = choose_resources(config, cores, gpu=device.type == "cuda")
-        set_threads(resources.learner_threads if config.actors.pool == "ray" else 1)
+        set_threads(1)
+        layout = layout_for(config, cores)
+        config = replace(
+            config,
+            learner=replace(config.learner, learners=layout.learners),
+            actors=replace(config.actors, pool=layout.pool),
+        )
+        set_threads(layout.resources.learner_threads)
+        tell(f"layout: {layout.describe()}")
 
         def begin(run: TrainingRun) -> None:
             """Before the first update: claim the directory."""
@@ -68,7 +78,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             if built_in := built_in_game(config.env.game):
                 tell(f"{config.env.game} is played under no Atari protocol; --game {built_in} plays it under one, and faster")
 
-        first = Round(config, directory.path, resources, checkpoint)
+        first = Round(config, directory.path, layout.resources, checkpoint)
         if config.learner.learners == 1:
             run = play_round(first, ONE_RANK, stop, begin)
         else:

@@ -25,7 +25,6 @@ from agents.initialisation import skip_initialisation
 from agents.ranks import Ranks
 from configs.errors import GameError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
-from envs.registry import game_spec
 from learners.allocator import release_freed_memory
 from learners.learner import Learner
 from training.checkpoint import Checkpoint
@@ -75,7 +74,6 @@ def play_round(
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event, rank: int = 0) -> ActorPool:
     if config.actors.pool == "serial":
         return SerialPool(config, rank)
-    game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
     if rank == 0 and config.learner.learners == 1:
         where = f"joining Ray at {config.actors.ray_address}" if config.actors.ray_address else "starting Ray"
         tell(f"{where} with {counted(resources.num_actors, 'actor')}")

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from actors.resources import Resources, available_cores, choose_resources
+from actors.resources import Resources, available_cores
 from actors.rollout import RolloutWorker, sample_actions
 from actors.trajectory import Collator
 from agents.agent import Agent
@@ -28,9 +28,10 @@ from envs.frame_stack import FrameStack
 from envs.registry import game_spec, make_games
 from envs.stream import EpisodeStream
 from learners.allocator import keep_freed_memory
-from learners.learner import Learner, choose_device
+from learners.learner import Learner
 from studies.benchmark.measuring import PROCESSES, measure_in_processes
 from studies.benchmark.task_costs import measure_memory, measure_tasks
+from training.costs import layout_for
 from training.loop import train
 
 WARM_UP_SECONDS = 10.0
@@ -73,8 +74,8 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     spec = game_spec(training.env.game, training.env.protocol)
     training = training.with_run(log_frames=UPDATES_PER_LINE * config.unroll * config.batch_size * spec.frames_per_step)
     cores = available_cores()
-    gpu = choose_device(training.learner.device).type == "cuda"
-    resources = choose_resources(training, cores, gpu)
+    layout = layout_for(training, cores)
+    resources = layout.resources
     before = measure_parts(training, resources, cores, config.seconds / 6, stop)
     trained = measure_training(training, config.seconds, stop)
     after = measure_parts(training, resources, cores, config.seconds / 6, stop)  # The speed of a machine drifts.
@@ -88,6 +89,8 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         "unroll": config.unroll,
         "batch_size": config.batch_size,
         "cores": cores,
+        "learners": layout.learners,
+        "pool": layout.pool,
         "actors": resources.num_actors,
         "envs_per_actor": resources.envs_per_actor,
         "learner_threads": resources.learner_threads,

@@ -15,7 +15,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.cluster import error_cause, start_ray, stop_ray
-from actors.resources import available_cores, choose_resources
+from actors.resources import available_cores
 from agents.tasks import check_compiles
 from configs.compare import CompareConfig
 from configs.errors import ConfigError, PoolError, RunError, StopRequested
@@ -26,6 +26,7 @@ from studies.compare.progress import Follower, SweepProgress
 from studies.compare.sweep import Sweep, Trial, TrialStatus
 from studies.compare.tensorboard import SweepBoard
 from studies.compare.trial_process import TrialProcess
+from training.costs import layout_for
 from training.progress import counted, tell
 
 POLL_SECONDS = 0.2
@@ -179,7 +180,7 @@ def share_cores(config: TrainConfig, cores: int) -> tuple[TrainConfig, int]:
     """The config of a trial on a number of cores, and the number of its actors besides its own process."""
     if config.actors.pool == "serial":
         return config, 0
-    resources = choose_resources(config, cores, gpu=False)
+    resources = layout_for(config, cores).resources
     actors = min(resources.num_actors, cores - 1)
     # Explicit, because a machine with a GPU would choose more actors than the placement group has cores.
     fixed = replace(

@@ -1,0 +1,137 @@
+"""The layout of a run on a machine: learners, their threads, actors and games, from what a rollout and an update cost.
+
+A serial rank plays and learns on one core, so no core ever waits for another kind of work. A rank with Ray actors overlaps
+them: it is limited by the slower of the two, and the policy lags behind by about
+
+    lag = in_flight * actors * environments per actor / batch_size      (all of one rank)
+
+updates. `choose_layout` predicts the speed of every layout and takes the fastest; of nearly equal ones the simplest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from actors.resources import Resources
+from agents.threads import allowed_threads
+from configs.train import TrainConfig
+
+MAX_LEARNER_THREADS = 16
+PREFERRED_MIN_ENVS, MAX_ENVS = 16, 32
+"""Environments per actor: fewer make inference inefficient, more increase the policy lag."""
+MIN_ENVS = 4
+"""Least environments per actor or serial rank; below it overhead dominates."""
+MAX_LAG = 8
+"""Updates."""
+THREAD_EXPONENT = 0.8
+"""t threads make an update t^0.8 times as fast (measured: 1.65 to 1.75 times with two)."""
+RAY_OVERHEAD = 1.08
+"""Cost of a rollout in a Ray actor, transfer and collation included, relative to a serial one."""
+SUM_SECONDS_PER_BYTE, SUM_LATENCY = 1.2e-9, 5e-4
+"""Of a sum over two ranks on one machine (gloo over loopback)."""
+TOLERANCE = 0.03
+"""Relative differences of predicted speeds that do not count."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that one core (or the GPU, for an update) takes per environment step, and what ranks exchange."""
+
+    rollout: float
+    update: float
+    bytes_per_update: float = 0.0
+    """Summed over ranks in an update, that of the questions included."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    learners: int
+    pool: Literal["ray", "serial"]
+    resources: Resources
+    """Of each learner; a serial one has no actors and plays `envs_per_actor` games itself."""
+
+    def describe(self) -> str:
+        """For instance `2 learners x (1 core, 16 games, serial)`."""
+        threads = _counted(self.resources.learner_threads, "core")
+        games = _counted(self.resources.envs_per_actor, "game")
+        if self.pool == "serial":
+            each = f"{threads}, {games}, serial"
+        else:
+            each = f"{threads}, {_counted(self.resources.num_actors, 'actor')} with {games}"
+        return f"{_counted(self.learners, 'learner')} x ({each})"
+
+
+def choose_layout(config: TrainConfig, costs: Costs, cores: int, gpus: int = 0) -> Layout:
+    """The fastest layout on a number of cores and GPUs; what the config sets is kept."""
+    found = [(predicted_speed(layout, costs, config, cores, gpus), layout) for layout in _layouts(config, cores, gpus)]
+    best = max(speed for speed, _ in found)
+    return min((layout for speed, layout in found if speed >= (1 - TOLERANCE) * best), key=_complexity)
+
+
+def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus: int = 0) -> float:
+    """Environment steps per second."""
+    steps = config.learner.unroll * config.learner.batch_size
+    share = steps / layout.learners
+    exchange = 0.0
+    if layout.learners > 1:
+        volume = 2 * (layout.learners - 1) / layout.learners * costs.bytes_per_update
+        exchange = SUM_LATENCY * layout.learners + SUM_SECONDS_PER_BYTE * volume
+    crowding = max(1.0, layout.learners / cores)
+    if layout.pool == "serial":
+        return steps / (share * (costs.rollout + costs.update) * crowding + exchange)
+    threads, actors = layout.resources.learner_threads, layout.resources.num_actors
+    learning = share * costs.update / (1.0 if gpus else threads**THREAD_EXPONENT) + exchange
+    playing = share * costs.rollout * RAY_OVERHEAD / actors
+    # More processes than cores take turns.
+    turns = steps * (costs.rollout * RAY_OVERHEAD + (0.0 if gpus else costs.update)) / cores
+    return steps / max(learning, playing, turns)
+
+
+def _layouts(config: TrainConfig, cores: int, gpus: int) -> Iterator[Layout]:
+    """All layouts that fit what the config sets, the number of cores and the bound of the lag."""
+    learner, actors = config.learner, config.actors
+    needs_actors = bool(actors.num_actors or actors.envs_per_actor or learner.learner_threads or actors.ray_address)
+    asked: Sequence[int] = [learner.learners] if learner.learners else range(1, max(1, gpus or cores) + 1)
+    if actors.pool == "serial":
+        asked = [learner.ranks]  # The same on every machine, since what is learnt depends on it.
+    for learners in asked:
+        batch = learner.batch_size // learners
+        if learners > 1 and not learner.learners and (learner.batch_size % learners or batch < MIN_ENVS):
+            continue
+        if actors.pool == "serial" or (actors.pool == "auto" and not needs_actors and not gpus):
+            yield Layout(learners, "serial", Resources(0, batch, 1))
+        if actors.pool != "serial":
+            yield from _with_actors(config, learners, batch, max(1, cores // learners), gpus)
+
+
+def _with_actors(config: TrainConfig, learners: int, batch: int, cores: int, gpus: int) -> Iterator[Layout]:
+    """Layouts with Ray actors, `cores` per rank."""
+    learner, actors = config.learner, config.actors
+    most_games = MAX_LAG * batch // actors.in_flight
+    most_actors = max(1, most_games // (actors.envs_per_actor or MIN_ENVS))
+    most_threads = 1 if gpus else max(1, min(MAX_LEARNER_THREADS, cores - 1))
+    asked = [learner.learner_threads] if learner.learner_threads else range(1, most_threads + 1)
+    for threads in dict.fromkeys(map(allowed_threads, asked)):
+        number = actors.num_actors or max(1, min(cores - threads, most_actors))
+        envs = min(MAX_ENVS, max(PREFERRED_MIN_ENVS, batch // number))
+        envs = actors.envs_per_actor or max(1, min(envs, most_games // number))
+        insisted = (
+            actors.num_actors
+            or learner.learner_threads
+            or learner.learners
+            or (learners == 1 and (gpus or actors.pool == "ray"))
+        )
+        if threads + number <= cores or insisted:
+            yield Layout(learners, "ray", Resources(number, envs, threads))
+
+
+def _complexity(layout: Layout) -> tuple[bool, int, int]:
+    """Serial layouts are simpler, since their policy does not lag; then those with fewer processes."""
+    resources = layout.resources
+    return layout.pool == "ray", layout.learners * (1 + resources.num_actors), resources.learner_threads
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,93 @@
+"""The layout of a run, from its costs."""
+
+import pytest
+
+from actors.layout import MAX_LAG, MIN_ENVS, Costs, Layout, choose_layout, predicted_speed
+from actors.resources import Resources
+
+MS = 1e-3
+PLAIN = Costs(rollout=0.82 * MS, update=0.90 * MS, bytes_per_update=6.8e6)
+"""Of the Nature torso, on a core of an AMD EPYC."""
+DISCOVERY = Costs(rollout=0.82 * MS, update=2.68 * MS, bytes_per_update=14e6)
+SHALLOW = Costs(rollout=0.60 * MS, update=0.20 * MS, bytes_per_update=2.7e6)
+ON_GPU = Costs(rollout=0.82 * MS, update=0.03 * MS, bytes_per_update=6.8e6)
+SLOW_ON_GPU = Costs(rollout=0.82 * MS, update=0.82 * MS, bytes_per_update=1e6)
+
+
+def automatic(make_config, **options):
+    return make_config(**{"pool": "auto", "unroll": 20, "frames": 10**6} | options)
+
+
+@pytest.mark.parametrize(
+    ("costs", "batch_size", "cores", "gpus", "expected"),
+    [
+        (PLAIN, 32, 1, 0, "1 learner x (1 core, 32 games, serial)"),
+        (PLAIN, 32, 2, 0, "2 learners x (1 core, 16 games, serial)"),
+        (PLAIN, 32, 4, 0, "4 learners x (1 core, 8 games, serial)"),
+        (PLAIN, 32, 16, 0, "8 learners x (1 core, 1 actor with 16 games)"),
+        (PLAIN, 32, 64, 0, "4 learners x (12 cores, 4 actors with 8 games)"),
+        (DISCOVERY, 8, 2, 0, "2 learners x (1 core, 4 games, serial)"),
+        (DISCOVERY, 8, 4, 0, "1 learner x (3 cores, 1 actor with 16 games)"),
+        (DISCOVERY, 8, 16, 0, "1 learner x (13 cores, 3 actors with 10 games)"),
+        (SHALLOW, 32, 2, 0, "2 learners x (1 core, 16 games, serial)"),
+        (SHALLOW, 32, 16, 0, "1 learner x (5 cores, 11 actors with 11 games)"),
+        (ON_GPU, 32, 16, 1, "1 learner x (1 core, 15 actors with 8 games)"),
+        (ON_GPU, 32, 64, 8, "1 learner x (1 core, 32 actors with 4 games)"),
+        (SLOW_ON_GPU, 256, 512, 8, "8 learners x (1 core, 32 actors with 4 games)"),
+    ],
+)
+def test_layouts_of_machines(make_config, costs, batch_size, cores, gpus, expected):
+    assert choose_layout(automatic(make_config, batch_size=batch_size), costs, cores, gpus).describe() == expected
+
+
+@pytest.mark.parametrize("costs", [PLAIN, DISCOVERY, SHALLOW])
+@pytest.mark.parametrize("batch_size", [1, 4, 8, 32, 256])
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+def test_no_layout_crowds_the_cores_or_lags_too_far(make_config, costs, batch_size, in_flight):
+    config = automatic(make_config, batch_size=batch_size, in_flight=in_flight)
+    for cores in (1, 2, 3, 4, 7, 8, 16, 48, 64, 192):
+        for gpus in (0, 1, 8):
+            layout = choose_layout(config, costs, cores, gpus)
+            each, batch = layout.resources, batch_size / layout.learners
+            assert batch_size % layout.learners == 0
+            assert layout.learners == 1 or batch >= MIN_ENVS
+            if layout.pool == "serial":
+                assert (each.num_actors, each.envs_per_actor) == (0, batch)
+                assert layout.learners <= cores
+            elif cores > 1:
+                assert layout.learners * (each.num_actors + each.learner_threads) <= cores
+                assert in_flight * each.num_actors * each.envs_per_actor / batch <= MAX_LAG
+
+
+def test_what_the_user_sets_is_kept(make_config):
+    chosen = choose_layout(automatic(make_config, batch_size=8, num_actors=10, learners=2, learner_threads=3), PLAIN, 64)
+    assert (chosen.learners, chosen.pool) == (2, "ray")
+    assert (chosen.resources.num_actors, chosen.resources.learner_threads) == (10, 3)
+    assert choose_layout(automatic(make_config, batch_size=8, envs_per_actor=3), PLAIN, 64).resources.envs_per_actor == 3
+    assert choose_layout(automatic(make_config, batch_size=8, pool="ray"), PLAIN, 1).pool == "ray"
+    assert choose_layout(automatic(make_config, batch_size=8, learners=8), PLAIN, 2).learners == 8
+
+
+def test_serial_runs_have_one_learner_on_every_machine(make_config):
+    config = automatic(make_config, batch_size=32, pool="serial")
+    assert {choose_layout(config, PLAIN, cores) for cores in (1, 2, 64)} == {Layout(1, "serial", Resources(0, 32, 1))}
+
+
+def test_threads_respect_omp_thread_limit(make_config, monkeypatch):
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "2")
+    for options in ({}, {"learner_threads": 6}):
+        config = automatic(make_config, batch_size=8, pool="ray", **options)
+        assert choose_layout(config, DISCOVERY, 8).resources.learner_threads == 2
+
+
+def test_predicted_speed_by_hand(make_config):
+    """100 steps an update: 20 steps of 5 games."""
+    config = automatic(make_config, batch_size=5)
+    costs = Costs(rollout=1 * MS, update=3 * MS, bytes_per_update=1e6)
+    serial = Layout(1, "serial", Resources(0, 5, 1))
+    assert predicted_speed(serial, costs, config, cores=1) == pytest.approx(250)
+    overlapped = Layout(1, "ray", Resources(1, 5, 1))
+    assert predicted_speed(overlapped, costs, config, cores=2) == pytest.approx(1 / (3 * MS))
+    five = Layout(5, "serial", Resources(0, 1, 1))
+    exchange = 5 * 5e-4 + 1.2e-9 * 2 * 4 / 5 * 1e6
+    assert predicted_speed(five, costs, config, cores=5) == pytest.approx(100 / (0.08 + exchange))
