@@ -45,7 +45,11 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
     announce_imports("torch")
     from training.loop import train as run_training
 
-    result = run_training(config, stop)
+    try:
+        result = run_training(config, stop)
+    except StopRequested:
+        print("stopped before the first update; nothing was written")
+        return
     if result is None:
         print(f"stopped and saved; continue with: {launch_command('train', *resume_arguments(config))}")
         return

@@ -103,7 +103,7 @@ class BenchmarkConfig:
     seconds: Annotated[float, POSITIVE] = 30.0
     """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
     tasks: bool = True
-    """Measure the auxiliary tasks as well, one learner step each."""
+    """Measure the auxiliary tasks as well: a learner step of each, and training with one learner and with the layout chosen."""
     json: bool = False
     """Print JSON instead of a table."""
 

@@ -19,7 +19,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from configs.errors import RankError
+from configs.errors import RankError, StopRequested
 
 START_SECONDS = 300.0
 """For all ranks to start, which may have to wait for cores of a cluster."""
@@ -72,7 +72,10 @@ class RankProcesses:
             ray.kill(process)
 
     def start(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Call `work(rank, stop, *arguments)` in every process once all of them answer; raises RankError if one does not."""
+        """Call `work(rank, stop, *arguments)` in every process once all of them answer.
+
+        Raises RankError if one does not, and StopRequested if a stop was requested before.
+        """
         pings = {process.ping.remote(): rank for rank, process in self._processes.items()}
         deadline = time.monotonic() + START_SECONDS
         while waiting := [ping for ping, rank in pings.items() if rank not in self._places]:
@@ -82,17 +85,20 @@ class RankProcesses:
                     self._places[pings[ping]] = ray.get(ping)
                 except RayError as error:
                     raise RankError(f"learner {pings[ping]} could not start: {_cause(error)}") from None
-            if self._stop.is_set() or time.monotonic() > deadline:
-                late = pings[waiting[0]]
-                raise RankError(f"learner {late} did not start within {START_SECONDS:g} s")
+            if self._stop.is_set():
+                raise StopRequested
+            if time.monotonic() > deadline:
+                raise RankError(f"learner {pings[waiting[0]]} did not start within {START_SECONDS:g} s")
         shared = [ray.put(argument) for argument in arguments]
         self._runs = {process.run.remote(work, rank, *shared): rank for rank, process in self._processes.items()}
         self._watch.start()
 
     def check(self) -> None:
-        """Raise RankError if a process has died or was killed because it hung."""
+        """Raise RankError if a process has died or was killed because it hung, StopRequested if a stop was requested."""
         if self._cause:
             raise RankError(self._cause)
+        if self._stop.is_set():
+            raise StopRequested
 
     def cause(self, error: RankError) -> RankError:
         """The reason for which a collective operation failed: that of the process that ended, if one did."""

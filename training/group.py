@@ -15,7 +15,7 @@ from actors.cluster import node_address, start_ray, stop_ray
 from actors.resources import available_cores, cores_of_ranks
 from agents.ranks import Ranks
 from agents.threads import set_threads
-from configs.errors import ConfigError, RankError
+from configs.errors import ConfigError, RankError, StopRequested
 from configs.train import TrainConfig
 from learners.allocator import keep_freed_memory
 from learners.learner import choose_device
@@ -34,10 +34,11 @@ COLLECTIVE_SECONDS = 900.0
 """After which a rank that waits for another gives up; before that the watch ends ranks that are dead or hung."""
 
 
-def play_rounds(round_: Round, stop: threading.Event, begin: Callable[[TrainingRun], None]) -> TrainingRun:
+def play_rounds(round_: Round, stop: threading.Event, begin: Callable[[TrainingRun], None]) -> TrainingRun | None:
     """Train as rank 0, with the other ranks in processes of their own, until the end or a request to stop.
 
-    Raises RankError if the learners cannot start, or fail repeatedly without progress.
+    Returns None if the request came while learners were starting again, and raises StopRequested if it came before they had
+    begun. Raises RankError if they cannot start, or fail repeatedly without progress.
     """
     config = round_.config
     check_learners(config)
@@ -60,8 +61,12 @@ def play_rounds(round_: Round, stop: threading.Event, begin: Callable[[TrainingR
             try:
                 with learner_group(round_, stop) as ranks:
                     return play_round(round_, ranks, stop, begin_once)
-            except RankError as error:
+            except StopRequested:
                 if not begun:
+                    raise
+                return None
+            except RankError as error:
+                if not begun or stop.is_set():
                     raise
                 directory = RunDirectory(round_.path)
                 if not directory.never_began:

@@ -39,7 +39,7 @@ FINAL_GAMES_SEED = 1_000_000
 def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[str, Any] | None:
     """Train to the last frame, run the final evaluation and write result.json; returns None if `stop` was set before.
 
-    `cores` limits the cores used; 0 uses all.
+    `cores` limits the cores used; 0 uses all. Raises StopRequested if it was set before anything was written.
     """
     with ExitStack() as stack:
         checkpoint = None
@@ -79,13 +79,14 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 tell(f"{config.env.game} is played under no Atari protocol; --game {built_in} plays it under one, and faster")
 
         first = Round(config, directory.path, layout.resources, checkpoint)
+        run: TrainingRun | None
         if config.learner.learners == 1:
             run = play_round(first, ONE_RANK, stop, begin)
         else:
             from training.group import play_rounds  # Ray takes seconds to import.
 
             run = play_rounds(first, stop, begin)
-        if run.learner.frame < config.run.frames or stop.is_set():
+        if run is None or run.learner.frame < config.run.frames or stop.is_set():
             return None
         return _conclude(run, stop, cores)
 

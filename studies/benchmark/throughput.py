@@ -31,6 +31,7 @@ from learners.allocator import keep_freed_memory
 from learners.learner import Learner
 from studies.benchmark.measuring import PROCESSES, measure_in_processes
 from studies.benchmark.task_costs import measure_memory, measure_tasks
+from studies.benchmark.task_throughput import measure_task_throughput
 from training.costs import layout_for
 from training.loop import train
 
@@ -81,8 +82,15 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     after = measure_parts(training, resources, cores, config.seconds / 6, stop)  # The speed of a machine drifts.
     env, inference, collate, learner = (mean_part(parts) for parts in zip(before, after, strict=True))
     ceiling = cores / sum(part.seconds_per_frame for part in (env, inference, collate, learner))
-    tasks = measure_tasks(training, resources, stop) if config.tasks else {}
-    memory = measure_memory(training, stop) if config.tasks else {}
+    multiples: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    tasks: dict[str, dict[str, Any]] = {}
+    if config.tasks:
+        multiples, memory = measure_tasks(training, resources, stop), measure_memory(training, stop)
+        playing = env.seconds_per_frame + inference.seconds_per_frame + collate.seconds_per_frame
+        tasks = measure_task_throughput(
+            training, cores, playing, lambda each: measure_training(each, config.seconds, stop), stop
+        )
     return {
         "game": config.game,
         "torso": config.torso,
@@ -102,7 +110,8 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
         "learner_frames_per_second": 1 / (collate.seconds_per_frame + learner.seconds_per_frame),
         "collate_share": collate.seconds_per_frame / (collate.seconds_per_frame + learner.seconds_per_frame),
         "training": trained,
-        "task_step_multiples": tasks,
+        "task_step_multiples": multiples,
+        "tasks": tasks,
         "meta_peak_memory_mb": memory,
     }
 
@@ -276,4 +285,11 @@ def print_table(result: dict[str, Any]) -> None:
             costs.add_row(task, f"{multiple:.2f}")
         console.print(costs)
         peaks = ", ".join(f"K = {interval}: {peak:,.0f} MB" for interval, peak in result["meta_peak_memory_mb"].items())
+        speeds = Table(title="training with each auxiliary task, frames/s and share of the ceiling")
+        for heading in ("task", "layout", "one learner", "layout chosen"):
+            speeds.add_column(heading, justify="left" if heading in ("task", "layout") else "right")
+        for task, row in result["tasks"].items():
+            alone = f"{row['one_learner_frames_per_second']:,.0f} ({row['one_learner_efficiency']:.2f})"
+            speeds.add_row(task, row["layout"], alone, f"{row['frames_per_second']:,.0f} ({row['efficiency']:.2f})")
+        console.print(speeds)
         console.print(f"peak memory of learning with reverse_gvf: {peaks}")

@@ -5,13 +5,14 @@ import logging
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import psutil
 import pytest
 import torch
 
-from configs.errors import ConfigError, PoolError, RankError, RunError
+from actors.resources import Resources
+from configs.errors import ConfigError, PoolError, RankError, RunError, StopRequested
 from learners.process_group import listen
 from tests.ranks import on_ranks
 from tests.running import count_lines, is_gone, start_command, wait_until
@@ -138,7 +139,9 @@ def rounds(monkeypatch, make_config, tmp_path):
         monkeypatch.setattr(group, "learner_group", failing_group([]))
         monkeypatch.setattr(group, "play_round", play_round)
         begun = []
-        return group.play_rounds(round_module.Round(config, directory.path, None, None), threading.Event(), begun.append), begun
+        return group.play_rounds(
+            round_module.Round(config, directory.path, Resources(0, 2, 1), None), threading.Event(), begun.append
+        ), begun
 
     return play
 
@@ -159,9 +162,30 @@ def test_learners_that_cannot_start_are_an_error_at_once(monkeypatch, rounds, ma
     monkeypatch.setattr(group, "start_ray", lambda *_: None)
     monkeypatch.setattr(group, "stop_ray", lambda: None)
     monkeypatch.setattr(group, "learner_group", failing_group([None], "learner 1 could not start: no memory"))
-    round_ = round_module.Round(make_config(learners=2), tmp_path / "none", None, None)
+    round_ = round_module.Round(make_config(learners=2), tmp_path / "none", Resources(0, 2, 1), None)
     with pytest.raises(RankError, match="could not start: no memory"):
         group.play_rounds(round_, threading.Event(), lambda run: None)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stop_while_learners_start(monkeypatch, rounds, begun):
+    """Before the first round it is reported as such; later the run ends with what was saved."""
+
+    @contextmanager
+    def stopped(round_, stop):
+        raise StopRequested
+        yield
+
+    def play_then_fail(round_, ranks, stop, begin):
+        begin(None)
+        monkeypatch.setattr(group, "learner_group", stopped)
+        raise RankError("learner 1 failed")
+
+    last, _ = rounds([])
+    monkeypatch.setattr(group, "play_round", play_then_fail)
+    monkeypatch.setattr(group, "learner_group", failing_group([]) if begun else stopped)
+    with nullcontext() if begun else pytest.raises(StopRequested):
+        assert group.play_rounds(last, threading.Event(), lambda run: None) is None
 
 
 class Nothing:
