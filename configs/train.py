@@ -77,9 +77,9 @@ class LearnerConfig:
     """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
     """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
-    learners: Annotated[int, Setting(most=2**10)] = 0
+    learners: Annotated[int, Setting(most=2**10)] = 1
     """Learner processes that share each batch and sum their gradients, each with a pool of its own; 0 chooses from the costs of
-    an update and of a rollout, and 1 with --pool serial."""
+    an update and of a rollout (1 with --pool serial)."""
     learner_timeout: Annotated[float, EXECUTION] = 60.0
     """Seconds without an answer after which a learner process counts as hung, and all of them start again from the newest
     checkpoint."""
@@ -148,9 +148,9 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    pool: Literal["auto", "ray", "serial"] = "auto"
-    """ray: actors in separate processes. serial: rollouts in the learners' processes; bit-for-bit reproducible. auto: the
-    faster."""
+    pool: Literal["auto", "ray", "serial"] = "ray"
+    """ray: actors in separate processes. serial: rollouts in the learners' processes; bit-for-bit reproducible. auto: the one
+    that should be faster."""
     num_actors: Annotated[int, Setting(most=2**14, role="execution", ray_pool_only=True)] = 0
     """Actor processes; 0 chooses from the number of cores, with policy lag kept low."""
     envs_per_actor: Annotated[int, Setting(most=2**12, role="execution", ray_pool_only=True)] = 0

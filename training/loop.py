@@ -62,7 +62,6 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             actors=replace(config.actors, pool=layout.pool),
         )
         set_threads(layout.resources.learner_threads)
-        tell(f"layout: {layout.describe()}")
 
         def begin(run: TrainingRun) -> None:
             """Before the first update: claim the directory."""
@@ -75,6 +74,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
                 directory.write_config(config)
             tell(f"run directory: {directory.path}; watch it with: {tensorboard_command(directory.path)}")
+            tell(f"layout: {layout.describe()}")
             if built_in := built_in_game(config.env.game):
                 tell(f"{config.env.game} is played under no Atari protocol; --game {built_in} plays it under one, and faster")
 

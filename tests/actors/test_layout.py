@@ -15,7 +15,7 @@ SLOW_ON_GPU = Costs(rollout=0.82 * MS, update=0.82 * MS, bytes_per_update=1e6)
 
 
 def automatic(make_config, **options):
-    return make_config(**{"pool": "auto", "unroll": 20, "frames": 10**6} | options)
+    return make_config(**{"pool": "auto", "learners": 0, "unroll": 20, "frames": 10**6} | options)
 
 
 @pytest.mark.parametrize(

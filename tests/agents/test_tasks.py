@@ -13,7 +13,7 @@ from agents.tasks.question_task import QuestionTask, future_observations
 from configs.train import DISCOVERY_TASKS, QUESTION_TASKS, TaskConfig, TaskName
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
-from tests.agents.test_metrics import alone
+from tests.agents.test_batch_metrics import alone
 
 TASK_NAMES = [name for name in TASKS if name != "none"]
 

@@ -38,6 +38,6 @@ def test_costs_decide_between_learners_with_threads_and_with_actors(make_config)
 def test_gpus_count_if_the_learner_uses_them(make_config, monkeypatch):
     monkeypatch.setattr(costs_module, "choose_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    config = make_config(pool="auto", batch_size=256, unroll=20, frames=10**6)
+    config = make_config(pool="auto", learners=0, batch_size=256, unroll=20, frames=10**6)
     layout = layout_for(config, 256, lambda _: Costs(rollout=1e-3, update=1e-3))
     assert (layout.learners, layout.pool) == (4, "ray")
