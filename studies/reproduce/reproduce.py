@@ -11,6 +11,7 @@ from configs.errors import RunError
 from studies.reproduce.discovery import reproduce_discovery
 from studies.reproduce.lambda_sweep import reproduce_lambda
 from studies.reproduce.microdrone import reproduce_microdrone
+from studies.reproduce.off_policy import reproduce_off_policy
 from studies.reproduce.reacher import reproduce_reacher
 from training.files import explain
 
@@ -34,6 +35,7 @@ STUDIES: dict[str, Study] = {
     "lambda": _with_run_error(reproduce_lambda),
     "microdrone": _with_run_error(reproduce_microdrone),
     "reacher": _with_run_error(reproduce_reacher),
+    "off_policy": _with_run_error(reproduce_off_policy),
     "discovery": _with_run_error(reproduce_discovery),
 }
 """Each study writes its results to --out and returns its summary."""
