@@ -113,7 +113,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         self.columns_ = list(range(rows.shape[1])) if names is None else list(names)
         self._start()
-        skipped, late, self._last_time = self._gaps(rows)
+        skipped, late, self._last_time = self.find_gaps(rows)
         used = np.flatnonzero(~late)
         if not np.isfinite(rows[used]).any():
             raise ValueError("no reading is finite")
@@ -164,7 +164,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
             self.n_features_in_ = len(self.columns_)
             self._start()
         row = self._row(x)
-        skipped, late, self._last_time = self._gaps(row, self._last_time)
+        skipped, late, self._last_time = self.find_gaps(row, self._last_time)
         if not late[0]:
             self.model_.learn(row, skipped[0])
 
@@ -176,7 +176,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
         if not hasattr(self, "columns_"):
             return 0.0
         row = self._row(x)
-        skipped, late, _ = self._gaps(row, self._last_time)
+        skipped, late, _ = self.find_gaps(row, self._last_time)
         return float("nan") if late[0] else -math.expm1(-self.model_.read(row, skipped[0]).score[0])
 
     def flag_one(self, x: Mapping[Any, Any]) -> Flag:
@@ -184,7 +184,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
         if not hasattr(self, "columns_"):
             return Flag.UNCERTAIN
         row = self._row(x)
-        skipped, late, _ = self._gaps(row, self._last_time)
+        skipped, late, _ = self.find_gaps(row, self._last_time)
         missing = self.model_.read(row, skipped[0]).missing
         return Flag(int(self._flags(row, skipped, late, missing)[0]))
 
@@ -241,7 +241,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
     def _read(self, rows: Array) -> Readings:
         model = copy.copy(self.model_)
         model.restart()
-        skipped, late, _ = self._gaps(rows)
+        skipped, late, _ = self.find_gaps(rows)
         score, missing = np.full(len(rows), np.nan), np.ones(len(rows))
         returns = np.full((len(rows), model.num_questions), np.nan)
         for t in np.flatnonzero(~late):
@@ -254,7 +254,7 @@ class RetrospectiveDetector(OutlierMixin, BaseEstimator):
         flag = flag + Flag.UNCERTAIN * (missing > self.max_missing)
         return np.where(late, int(Flag.LATE), flag).astype(np.int64)
 
-    def _gaps(self, rows: Array, last: float = -np.inf) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
+    def find_gaps(self, rows: Array, last: float = -np.inf) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
         """Number of readings missing before each, whether it is late, and the newest time.
 
         `last` is the time of the reading before. A time that is not finite is taken as the expected one.
