@@ -59,6 +59,10 @@ def test_a_study_writes_its_results_and_a_rerun_continues(study, tmp_path, never
     assert store.read()[0] == kept[0]
 
 
+def test_the_help_names_every_study():
+    assert all(name in ReproduceConfig.__doc__ for name in STUDIES)
+
+
 def test_a_write_error_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     """Also of a figure, which matplotlib writes."""
 
