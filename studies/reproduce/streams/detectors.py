@@ -71,14 +71,15 @@ class ForwardTD:
     """
 
     def __init__(self, stream: Stream, horizon: int):
-        self._stream = stream
+        self._columns, self._features = stream.columns, stream.features
+        self._time, self._interval = stream.time, stream.interval
         self._discount = 1 - 1 / horizon
 
     def fit(self, readings: Array) -> None:
         self._mean, std = readings.mean(0), readings.std(0)
         self._std = np.where(std > 0, std, 1.0)
         num_features = self._prepare(readings[:1])[0].shape[-1]
-        self._weights = np.zeros((len(self._stream.columns), num_features))
+        self._weights = np.zeros((len(self._columns), num_features))
         for _ in range(math.ceil(LEARNT / len(readings))):
             self._errors(readings, learn=True)
         self._scale = np.nanstd(self._errors(readings, learn=False), axis=0)
@@ -99,13 +100,13 @@ class ForwardTD:
     def _prepare(self, readings: Array) -> tuple[Array, Array, Array]:
         """Features [T, F], cumulants [T, columns], and whether a reading follows the one before without a gap."""
         z = (readings - self._mean) / self._std
-        columns = self._stream.columns
-        x = hat_features(z[:, columns], BINS) if self._stream.features is None else self._stream.features(readings)
+        cumulants = z[:, self._columns]
+        x = hat_features(cumulants, BINS) if self._features is None else self._features(readings)
         follows = np.ones(len(readings), dtype=bool)
         follows[0] = False
-        if self._stream.time is not None:
-            follows[1:] = np.diff(readings[:, self._stream.time]) < 1.5 * self._stream.interval
-        return x / np.linalg.norm(x, axis=-1, keepdims=True), z[:, columns], follows
+        if self._time is not None:
+            follows[1:] = np.diff(readings[:, self._time]) < 1.5 * self._interval
+        return x / np.linalg.norm(x, axis=-1, keepdims=True), cumulants, follows
 
 
 class ZScore:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -108,6 +109,8 @@ def test_every_detector_scores_low_flow_above_normal_flow(name, monkeypatch):
     detector.fit(stream.readings[stream.train])
     low = stream.readings[stream.train[:48]].copy()
     low[24:, 1] = 24.0
+    assert stream.readings[:2].tobytes() in pickle.dumps(stream)
+    assert stream.readings[:2].tobytes() not in pickle.dumps(detector)  # Else its size would be that of the data.
     for learn in (False, True):
         score = copy.deepcopy(detector).score(low, learn)
         assert np.nanmin(score[24:30]) > np.nanmedian(score[:24])
