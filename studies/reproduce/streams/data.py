@@ -20,7 +20,7 @@ HOUR = 3600.0
 TRAINED_FROM, CALIBRATED_FROM, TESTED_FROM = (f"2022-04-{day:02d}" for day in (4, 18, 25))
 """WaterFlow: two weeks of training, a week of calibration; tested on the two weeks before and the three weeks after."""
 LOW = 98.0
-"""WaterFlow's documentation speaks of three stretches of low values: no other reading is below 99 l/s."""
+"""WaterFlow's documentation speaks of three stretches of low values: no other reading is below 98.7 l/s."""
 PEAK = 109.0
 """It also speaks of a small peak after the first two: no other reading is above 108 l/s."""
 SHUTTLE_SHARES = 0.2, 0.4

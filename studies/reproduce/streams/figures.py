@@ -43,7 +43,7 @@ def draw(
         for i, (start, end) in enumerate(stretches(stream.labels)):
             last = dates[min(end, len(dates) - 1)]
             axes.axvspan(dates[start], last, color="C3", alpha=0.35, label="anomalous" if i == 0 else None)
-        axes.legend(fontsize=8, loc="lower right", ncols=3)
+        axes.legend(fontsize=8, loc="lower center", ncols=3)  # No test data lie there.
         axes.grid(alpha=0.3)
     panels[-1].xaxis.set_major_formatter(DateFormatter("%d %b"))
     for axes, name in zip(lower.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -66,6 +66,7 @@ def _bars(axes: Axes, name: str, rows: list[dict[str, Any]]) -> None:
     axes.set_yticks(range(len(detectors)), detectors, fontsize=8)
     axes.invert_yaxis()
     axes.axvline(0.5, color="0.5", linestyle=":")
-    axes.set(xlim=(0.4, 1.0), xlabel="area under the ROC curve", title=name)
-    axes.legend(fontsize=8, loc="lower left")
+    axes.set(xlim=(0.4, 1.0), xlabel="area under the ROC curve")
+    axes.set_title(name, loc="left")
+    axes.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(modes))
     axes.grid(alpha=0.3, axis="x")
