@@ -207,7 +207,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     left.set(yscale="log", ylabel="error of the mean after learning", title="error of the mean")
     right.axhline(end, color="0.7", linestyle=":")
     right.set(ylabel="step", ylim=(0, 1.25 * end), title="where it diverges")
-    right.set_yticks([*np.linspace(0, end, 4), never], [*(f"{step:,.0f}" for step in np.linspace(0, end, 4)), "never"])
+    right.set_yticks([*np.linspace(0, end, 5), never], [*(f"{step:,.0f}" for step in np.linspace(0, end, 5)), "never"])
     for axes in (left, right):
         axes.set_xticks(range(len(stds)), [f"{std:g}" for std in stds])
         axes.set_xlabel("noise of the behaviour policy (target: 0.1)")
