@@ -130,7 +130,7 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
 
 
 def reproduce(arguments: Sequence[str], stop: threading.Event) -> None:
-    """Reproduce a figure of the paper: reproduce lambda | microdrone | reacher | discovery --out DIR."""
+    """Reproduce a figure of the paper or a study beyond it: reproduce STUDY --out DIR."""
     if {"-h", "--help"} & set(arguments):
         parse(ReproduceConfig, "reproduce", ["--help"])  # Before the slow imports of the studies.
     from studies.reproduce.reproduce import STUDIES

@@ -68,12 +68,16 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    """Make a figure of the paper again: data, picture and a summary in words. A rerun continues where it stopped."""
+    """Make a figure of the paper again, or a study beyond it: data, picture and a summary in words.
+
+    Studies: lambda, microdrone, reacher (the paper's figures), off_policy, streams, pagerank, discovery.
+    A rerun continues where it stopped.
+    """
 
     out: str
     """Directory for the results."""
     runs: int = 0
-    """Independent runs; 0 for the study's own number, which is 30 as in the paper, and 10 seeds for discovery."""
+    """Independent runs; 0 for the study's own number: 30 as in the paper, 10 seeds for discovery and pagerank, else 5."""
     seed: int = 0
     """Seed from which every run's own is derived."""
     ray_address: str = ""

@@ -24,6 +24,16 @@ def anomaly_probability(reverse_return: Numbers, quantiles: Array, delta: float 
     return 1 - (_normal_cdf((gap + delta) / sigma) - _normal_cdf((gap - delta) / sigma)).mean(-1)
 
 
+def anomaly_surprise(reverse_return: Numbers, quantiles: Array, delta: float = 1.0, sigma: float = 1.0) -> Array:
+    """-log(1 - anomaly probability), [...]: finite, and increasing with the distance, where the probability is rounded to 1."""
+    # The normal is symmetric, and differences of its distribution function are exact in its lower tail only.
+    gap = -np.abs(np.asarray(reverse_return, dtype=np.float64)[..., None] - quantiles)
+    upper, lower = (_log_normal_cdf((gap + shift) / sigma) for shift in (delta, -delta))
+    inside = upper + np.log1p(-np.exp(lower - upper))
+    largest = inside.max(-1, keepdims=True)
+    return -(largest[..., 0] + np.log(np.exp(inside - largest).mean(-1)))
+
+
 def minimum_probability(delta: float = 1.0, sigma: float = 1.0) -> float:
     """The minimum of `anomaly_probability`."""
     return 1 - math.erf(delta / (sigma * math.sqrt(2)))
@@ -31,6 +41,21 @@ def minimum_probability(delta: float = 1.0, sigma: float = 1.0) -> float:
 
 def _normal_cdf(x: Array) -> Array:
     return torch.special.ndtr(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+
+
+def _log_normal_cdf(x: Array) -> Array:
+    return torch.special.log_ndtr(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+
+
+def conformal_threshold(normal: Array, rate: float) -> float:
+    """The threshold that scores of normal data exceed with probability `rate` at most, from a sample [n] of such scores.
+
+    It is the ceil((n + 1)(1 - rate))-th smallest score (conformal prediction), or the largest if n < 1 / rate - 1.
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"the false-alarm rate must lie in (0, 1), not {rate}")
+    rank = min(len(normal), math.ceil((len(normal) + 1) * (1 - rate)))
+    return float(np.sort(normal)[rank - 1])
 
 
 @dataclass(frozen=True)
@@ -120,8 +145,6 @@ class Alarm:
         The threshold is the (1 - rate) quantile with the finite-sample correction of conformal prediction. The interval is a
         bootstrap over whole streams, since successive steps are correlated.
         """
-        if not 0 < rate < 1:
-            raise ValueError(f"the false-alarm rate must lie in (0, 1), not {rate}")
         if not 0 <= decay < 1:
             raise ValueError(f"decay must lie in [0, 1), not {decay}")
         if normal.ndim != 2 or normal.shape[1] < 4:
@@ -138,8 +161,7 @@ class Alarm:
         order = rng.permutation(normal.shape[1])
         calibration, held_out = np.array_split(order, 2)
         chosen = scores[:, calibration][np.isfinite(scores[:, calibration])]
-        level = min(1.0, math.ceil((len(chosen) + 1) * (1 - rate)) / len(chosen))
-        threshold = float(np.quantile(chosen, level, method="higher"))
+        threshold = conformal_threshold(chosen, rate)
         rates = np.nanmean(np.where(np.isnan(scores[:, held_out]), np.nan, scores[:, held_out] > threshold), axis=0)
         resampled = rng.choice(rates, size=(2000, len(rates))).mean(-1)
         low, high = np.quantile(resampled, [0.025, 0.975])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,24 +16,24 @@ from retrospective.quantile_td import quantile_huber_gradient
 
 
 class ReplayBuffer:
-    """Ring buffer of the last `capacity` transitions."""
+    """Ring buffer of the last `capacity` transitions: two states and some numbers each, by default three."""
 
-    def __init__(self, capacity: int, state_size: int):
+    def __init__(self, capacity: int, state_size: int, num_scalars: int = 3):
         self._states = np.zeros((capacity, 2, state_size), dtype=np.float32)  # S_{t-1}, S_t
-        self._scalars = np.zeros((capacity, 3), dtype=np.float32)  # reward, discount, weight
+        self._scalars = np.zeros((capacity, num_scalars), dtype=np.float32)
         self._added = 0
 
     def __len__(self) -> int:
         return min(self._added, len(self._states))
 
     def add(self, s_tm1: Array, s_t: Array, scalars: Array) -> None:
-        """Add transitions, overwriting the oldest: states [n, F], scalars [n, 3] (reward, discount, weight)."""
+        """Add transitions, overwriting the oldest: states [n, F], scalars [n, K]."""
         rows = np.arange(self._added, self._added + len(s_t)) % len(self._states)
         self._states[rows, 0], self._states[rows, 1], self._scalars[rows] = s_tm1, s_t, scalars
         self._added += len(s_t)
 
     def sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """States (S_{t-1}, S_t) [size, 2, F] and scalars [size, 3], sampled uniformly with replacement."""
+        """States (S_{t-1}, S_t) [size, 2, F] and scalars [size, K], sampled uniformly with replacement."""
         rows = rng.integers(len(self), size=size)
         return torch.from_numpy(self._states[rows]), torch.from_numpy(self._scalars[rows])
 
@@ -64,7 +64,7 @@ class NeuralQuantileTD:
         self._rng = np.random.default_rng(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = _perceptron((state_size, *hidden, num_quantiles))
+            self.network = perceptron((state_size, *hidden, num_quantiles))
         self._target = copy.deepcopy(self.network).requires_grad_(False)
         self._optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         self._replay = ReplayBuffer(capacity, state_size)
@@ -87,8 +87,10 @@ class NeuralQuantileTD:
             raise ValueError(f"a transition is not finite: reward, discount, weight {scalars.tolist()}")
         self._replay.add(s_tm1, s_t, scalars)
 
-    def update(self) -> None:
+    def update(self, density_ratio: Callable[[Tensor], Tensor] | None = None) -> None:
         """One step of Adam on a minibatch; nothing before the replay buffer holds one.
+
+        `density_ratio` maps states S_{t-1} [B, F] to tau [B], a second factor of the importance weights.
 
         The loss is the mean over the minibatch of weight * (quantile Huber loss, averaged over i and j). Its gradient with
         respect to the outputs is computed in closed form, twice as fast as automatic differentiation of the N^2 pairs.
@@ -99,6 +101,8 @@ class NeuralQuantileTD:
         reward, discount, weight = scalars.unsqueeze(-1).unbind(1)
         prediction = self.network(states[:, 1])
         with torch.no_grad():
+            if density_ratio is not None:
+                weight = weight * density_ratio(states[:, 0]).unsqueeze(-1)
             target = reward + discount * self._target(states[:, 0])
         slope = torch.from_numpy(quantile_huber_gradient(prediction.detach().numpy(), target.numpy(), self._kappa))
         self._optimiser.zero_grad()
@@ -109,7 +113,8 @@ class NeuralQuantileTD:
             self._target.load_state_dict(self.network.state_dict())
 
 
-def _perceptron(sizes: Sequence[int]) -> nn.Sequential:
+def perceptron(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers of the given sizes with ReLU between them."""
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]

@@ -6,13 +6,14 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from actors.resources import available_cores
-from configs.errors import PoolError, RunError, StopRequested
+from configs.errors import ConfigError, PoolError, RunError, StopRequested
 from configs.migration import FORMAT, format_of, migrate
 from studies.reproduce.run_store import MAX_FILE_BYTES, RunStore, write_file
 from training.files import explain, parse_json, read_bounded
@@ -137,6 +138,13 @@ class Experiment:
 
     def write_text(self, name: str, text: str) -> None:
         write_file(self.out / name, text.encode())
+
+
+def require_extra(study: str, *modules: str) -> None:
+    """Raise ConfigError unless the modules, which belong to the extra `streams`, are installed."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise ConfigError(f"reproduce {study} needs {' and '.join(missing)}: pip install 'hindcast[streams]'")
 
 
 def run_generator(seed: int, number: int) -> np.random.Generator:

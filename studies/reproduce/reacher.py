@@ -102,7 +102,7 @@ def _learn_and_monitor(
 
 
 def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
-    streams = ReacherStreams(_seeds(rng, 1), settings["time_limit"])
+    streams = ReacherStreams(draw_seeds(rng, 1), settings["time_limit"])
     learner = NeuralQuantileTD(
         STATE_SIZE,
         settings["quantiles"],
@@ -112,7 +112,7 @@ def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, po
         settings["batch_size"],
         settings["target_interval"],
         settings["kappa"],
-        seed=_seeds(rng, 1)[0],
+        seed=draw_seeds(rng, 1)[0],
     )
     target_std = settings["target_std"]
     for _ in range(settings["learning_steps"]):
@@ -143,7 +143,7 @@ def monitor_anomalies(
     """
     rewards, stds = np.array(settings["anomalous_rewards"]), np.array(settings["anomalous_stds"])
     count = len(rewards) + len(stds)
-    streams = ReacherStreams(_seeds(rng, count), settings["time_limit"])
+    streams = ReacherStreams(draw_seeds(rng, count), settings["time_limit"])
     monitor = AnomalyMonitor(learner.quantiles, (count,), settings["delta"], settings["sigma"])
     normal = np.full(count, settings["target_std"])
     added, anomalous = np.concatenate([rewards, np.zeros(len(stds))]), normal.copy()
@@ -172,7 +172,8 @@ def monitor_anomalies(
     }
 
 
-def _seeds(rng: np.random.Generator, count: int) -> list[int]:
+def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
+    """Seeds of `count` streams."""
     return [int(seed) for seed in rng.integers(2**31, size=count)]
 
 

@@ -11,7 +11,10 @@ from configs.errors import RunError
 from studies.reproduce.discovery import reproduce_discovery
 from studies.reproduce.lambda_sweep import reproduce_lambda
 from studies.reproduce.microdrone import reproduce_microdrone
+from studies.reproduce.off_policy import reproduce_off_policy
+from studies.reproduce.pagerank import reproduce_pagerank
 from studies.reproduce.reacher import reproduce_reacher
+from studies.reproduce.streams.study import reproduce_streams
 from training.files import explain
 
 Study = Callable[[ReproduceConfig, threading.Event], str]
@@ -34,6 +37,9 @@ STUDIES: dict[str, Study] = {
     "lambda": _with_run_error(reproduce_lambda),
     "microdrone": _with_run_error(reproduce_microdrone),
     "reacher": _with_run_error(reproduce_reacher),
+    "off_policy": _with_run_error(reproduce_off_policy),
+    "streams": _with_run_error(reproduce_streams),
+    "pagerank": _with_run_error(reproduce_pagerank),
     "discovery": _with_run_error(reproduce_discovery),
 }
 """Each study writes its results to --out and returns its summary."""

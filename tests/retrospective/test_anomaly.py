@@ -3,7 +3,14 @@ import math
 import numpy as np
 import pytest
 
-from retrospective.anomaly import Alarm, AnomalyMonitor, anomaly_probability, minimum_probability
+from retrospective.anomaly import (
+    Alarm,
+    AnomalyMonitor,
+    anomaly_probability,
+    anomaly_surprise,
+    conformal_threshold,
+    minimum_probability,
+)
 
 
 def test_anomaly_probability_by_hand():
@@ -98,3 +105,29 @@ def test_invalid_arguments_of_calibrate_are_refused(arguments, complaint):
         Alarm.calibrate(np.random.default_rng(0).random((10, 8)), **arguments)
     with pytest.raises(ValueError, match="at least 4 streams"):
         Alarm.calibrate(np.zeros((10, 2)), 0.1)
+
+
+def test_surprise_is_the_logarithm_of_the_probability_and_does_not_saturate():
+    quantiles = np.array([1.0, 4.0])
+    for value in (-3.0, 2.0, 4.5):
+        probability = anomaly_probability(value, quantiles, delta=0.5, sigma=2.0)
+        assert anomaly_surprise(value, quantiles, delta=0.5, sigma=2.0) == pytest.approx(-math.log(1 - probability))
+    assert anomaly_probability(60.0, quantiles) == 1.0
+    # log Phi(-x) = -x^2 / 2 - log(x sqrt(2 pi)) - 1 / x^2 + ...; the nearest quantile counts, as one of two.
+    x = 60.0 - 4.0 - 1.0
+    assert anomaly_surprise(60.0, quantiles) == pytest.approx(
+        x**2 / 2 + math.log(x * math.sqrt(2 * math.pi)) + 1 / x**2 + math.log(2)
+    )
+    far = anomaly_surprise(np.array([1e3, 1e6, 1e9]), np.zeros((3, 5)))
+    assert np.isfinite(far).all()
+    assert (np.diff(far) > 0).all()
+
+
+def test_the_conformal_threshold_by_hand():
+    """Of 9 scores the ceil(10 * 0.8) = 8th smallest; a tenth score exceeds it with probability 2/10."""
+    scores = np.array([3.0, 1, 9, 7, 5, 2, 8, 6, 4])
+    assert conformal_threshold(scores, 0.2) == 8.0
+    assert conformal_threshold(scores, 0.01) == 9.0
+    for rate in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="must lie in"):
+            conformal_threshold(scores, rate)
