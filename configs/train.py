@@ -116,7 +116,7 @@ class TaskConfig:
     """Torso of the question network, which shares nothing with the agent's."""
     normalise_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = False
     """Normalise the pre-activation of each cumulant over the batch, so that the meta-gradient cannot make it constant; slows
-    down discovery (docs/discovery.md)."""
+    down discovery (docs/results/discovery.md)."""
     scale_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = True
     """Multiply each cumulant by 1 - discount, so that answers lie in (-1, 1) for every horizon."""
     answer_lambda: Annotated[float, Setting(most=1, tasks=QUESTION_TASKS)] = 0.9

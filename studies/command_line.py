@@ -57,7 +57,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 
     if config.run.resume:
         announce_imports("torch")
-        from training.run_directory import RunDirectory
+        from training.storage.run_directory import RunDirectory
 
         started = RunDirectory.open(config.run_path).read_config()
         check_trusted(started.env.game, given.env.game)

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from agents.tasks import TASKS
-from training.run_directory import RunDirectory, provenance
+from training.storage.run_directory import RunDirectory, provenance
 
 ROOT = Path(__file__).parent.parent
 FILE = Path(__file__).with_name("golden.json")

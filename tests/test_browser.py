@@ -14,8 +14,8 @@ from configs.commands import ReportConfig
 from studies.compare.progress import Follower
 from studies.compare.tensorboard import SweepBoard
 from studies.report.report import make_report
-from tests.browser import EXECUTABLE, Browser
-from tests.trial_files import make_sweep, write_trial
+from tests.helpers.browser import EXECUTABLE, Browser
+from tests.helpers.trial_files import make_sweep, write_trial
 from training.loop import train
 
 pytestmark = [

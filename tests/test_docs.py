@@ -172,8 +172,8 @@ def test_the_architecture_page_names_every_module():
 
 
 def test_the_diagram_is_what_its_script_draws():
-    draw = runpy.run_path(str(ROOT / "docs" / "make_diagram.py"))["draw"]
-    assert (ROOT / "docs" / "architecture.svg").read_text() == draw()
+    draw = runpy.run_path(str(ROOT / "docs" / "images" / "make_diagram.py"))["draw"]
+    assert (ROOT / "docs" / "images" / "architecture.svg").read_text() == draw()
 
 
 @pytest.mark.parametrize("link", ["missing.md", "docs/missing.png", "../outside.md", "README.md#no-such-heading", "#nowhere"])

@@ -16,10 +16,10 @@ from configs.commands import EvaluateConfig
 from configs.errors import CheckpointError, RunError, StopRequested
 from configs.train import TrainConfig
 from envs.registry import check_trusted, game_spec
-from training.checkpoint import Checkpoint, CheckpointDirectory
-from training.files import explain
 from training.progress import Progress, counted, tell
-from training.run_directory import RunDirectory, provenance
+from training.storage.checkpoint import Checkpoint, CheckpointDirectory
+from training.storage.files import explain
+from training.storage.run_directory import RunDirectory, provenance
 
 
 def play_games(

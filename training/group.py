@@ -23,8 +23,8 @@ from learners.process_group import LOOPBACK, Rendezvous, listen, process_group
 from learners.rank_processes import RankProcesses, pin
 from training.progress import counted, tell
 from training.round import Round, play_round
-from training.run_directory import RunDirectory
 from training.run_state import TrainingRun
+from training.storage.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from envs.registry import applied_protocol, built_in_game, game_spec
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner, choose_device
 from learners.optimiser import annealed, warmed_up
-from training.checkpoint import Checkpoint
 from training.costs import layout_for
 from training.evaluation import play_games
 from training.progress import tell
 from training.round import Round, play_round
-from training.run_directory import RunDirectory, provenance
-from training.run_lock import locked
 from training.run_state import TrainingRun
+from training.storage.checkpoint import Checkpoint
+from training.storage.run_directory import RunDirectory, provenance
+from training.storage.run_lock import locked
 from training.tensorboard import write_hparams
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from envs.stream import Episode
-from training.files import explain, parse_json, read_bounded, write_atomically
+from training.storage.files import explain, parse_json, read_bounded, write_atomically
 from training.tensorboard import OVERVIEW, Layout
 
 log = logging.getLogger(__name__)

@@ -27,13 +27,13 @@ from configs.errors import GameError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
 from learners.allocator import release_freed_memory
 from learners.learner import Learner
-from training.checkpoint import Checkpoint
 from training.clock import health_metrics
-from training.files import explain
 from training.metrics import MetricsWriter
 from training.progress import Progress, counted, tell
-from training.run_directory import RunDirectory
 from training.run_state import TrainingRun
+from training.storage.checkpoint import Checkpoint
+from training.storage.files import explain
+from training.storage.run_directory import RunDirectory
 from training.tensorboard import custom_charts
 
 RETRY_SECONDS = 30.0

@@ -14,11 +14,11 @@ from agents.ranks import Ranks
 from configs.errors import CheckpointError, RunError
 from configs.train import TrainConfig
 from learners.learner import Learner
-from training.checkpoint import Checkpoint
 from training.clock import Clock, RankReport
-from training.files import explain
 from training.metrics import EpisodeStatistics, Means, MetricsWriter
-from training.run_directory import RunDirectory
+from training.storage.checkpoint import Checkpoint
+from training.storage.files import explain
+from training.storage.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

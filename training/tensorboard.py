@@ -14,7 +14,7 @@ from torch.utils.tensorboard.summary import hparams
 from agents.tasks import AuxiliaryTask
 from configs.train import TrainConfig
 from envs.registry import applied_protocol
-from training.files import explain
+from training.storage.files import explain
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from typing import Any
 from configs.errors import RunError
 from configs.migration import FORMAT, format_of, recorded_config
 from configs.train import TrainConfig
-from training.files import explain, parse_json, read_bounded, write_atomically
-from training.run_directory import RunDirectory
+from training.storage.files import explain, parse_json, read_bounded, write_atomically
+from training.storage.run_directory import RunDirectory
 
 SUFFIX = ".trial.json"
 MAX_BYTES = 16 << 20

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 
 from studies.compare.sweep import Trial
-from training.files import parse_json
 from training.progress import next_line, on_terminal, tell
+from training.storage.files import parse_json
 
 MAX_ROWS = 20
 MAX_READ_BYTES = 1 << 20

@@ -26,10 +26,10 @@ from studies.compare.archive import (
     write_archive,
     write_questions_image,
 )
-from training.files import explain, parse_json, read_bounded
-from training.metrics_file import read_metrics
-from training.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
-from training.run_lock import locked
+from training.storage.files import explain, parse_json, read_bounded
+from training.storage.metrics_file import read_metrics
+from training.storage.run_directory import LOCK, RunDirectory, check_no_file, looking_into, provenance
+from training.storage.run_lock import locked
 
 SWEEP_FILE = "sweep.json"
 EARLIER_NAME = "grid"

@@ -14,7 +14,7 @@ from configs.errors import RunError
 from studies.compare.sweep import Trial, TrialStatus
 from training.evaluation import load_agent
 from training.loop import train
-from training.run_lock import InUseError, locked
+from training.storage.run_lock import InUseError, locked
 
 LOCK_SECONDS = 30.0
 """Time to wait for a trial's process that survives a killed sweep to exit."""

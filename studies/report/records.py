@@ -18,8 +18,8 @@ from studies.compare.archive import SUFFIX, archived_name, read_archive
 from studies.compare.sweep import FAILURES_FILE, read_json, read_sweep, sweep_file, trial_name
 from studies.report.agents import AgentVariant, code_version_problems, sort_agents, unequal_settings_problems, with_labels
 from studies.statistics import Array, area_under_curve
-from training.metrics_file import MAX_FRAMES, read_metrics
-from training.run_directory import RunDirectory, check_no_file, looking_into
+from training.storage.metrics_file import MAX_FRAMES, read_metrics
+from training.storage.run_directory import RunDirectory, check_no_file, looking_into
 
 MAX_NUMBER = 1e300
 CURVE_POINTS = 100

@@ -15,7 +15,7 @@ from studies.report.analysis import Analysis, analyse, as_json, rounded, trial_r
 from studies.report.figures import draw_all
 from studies.report.page import page, summary_lines
 from studies.report.records import TrialRecords, collect
-from training.checkpoint import write_atomically
+from training.storage.checkpoint import write_atomically
 
 
 class Report(NamedTuple):

@@ -16,10 +16,10 @@ from actors.resources import available_cores
 from configs.errors import ConfigError, PoolError, RunError, StopRequested
 from configs.migration import FORMAT, format_of, migrate
 from studies.reproduce.run_store import MAX_FILE_BYTES, RunStore, write_file
-from training.files import explain, parse_json, read_bounded
 from training.progress import Progress
-from training.run_directory import provenance
-from training.run_lock import locked
+from training.storage.files import explain, parse_json, read_bounded
+from training.storage.run_directory import provenance
+from training.storage.run_lock import locked
 
 Settings = dict[str, Any]
 Work = Callable[..., list[dict[str, Any]]]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from configs.errors import CheckpointError, StopRequested
 from retrospective.finite_mdp import Array
-from training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from training.progress import Progress
+from training.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 
 log = logging.getLogger(__name__)
 

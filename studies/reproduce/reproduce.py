@@ -15,7 +15,7 @@ from studies.reproduce.off_policy import reproduce_off_policy
 from studies.reproduce.pagerank import reproduce_pagerank
 from studies.reproduce.reacher import reproduce_reacher
 from studies.reproduce.streams.study import reproduce_streams
-from training.files import explain
+from training.storage.files import explain
 
 Study = Callable[[ReproduceConfig, threading.Event], str]
 

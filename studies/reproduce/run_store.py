@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RunError
-from training.files import explain, parse_json, read_bounded, remove_unfinished, write_atomically
+from training.storage.files import explain, parse_json, read_bounded, remove_unfinished, write_atomically
 
 MAX_FILE_BYTES = 1 << 26
 MAX_UNPACKED_BYTES = 1 << 29

@@ -9,7 +9,7 @@ from agents.agent import Agent
 from envs.registry import make_games
 from envs.stream import EpisodeStream
 
-COUNTER = "gym:tests.counter:Counter-v0"
+COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
 
 def make_agent(game, protocol="impala"):

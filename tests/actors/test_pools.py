@@ -19,9 +19,9 @@ from agents.agent import flat_weights
 from configs.errors import StopRequested
 from envs.fields import FIELDS
 from learners.learner import Learner
-from tests.running import rollout_actors
+from tests.helpers.running import rollout_actors
 
-COUNTER = "gym:tests.counter:Counter-v0"
+COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
 
 @pytest.fixture

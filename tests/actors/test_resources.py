@@ -11,7 +11,7 @@ from actors.resources import (
     cores_of_ranks,
     cores_to_pin,
 )
-from tests.running import ROOT
+from tests.helpers.running import ROOT
 
 
 def test_available_cores_respect_the_quota_of_a_container(tmp_path):

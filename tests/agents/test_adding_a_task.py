@@ -12,7 +12,7 @@ import pytest
 
 import agents.tasks
 from agents.tasks import AuxiliaryTask
-from tests.running import PACKAGES, ROOT
+from tests.helpers.running import PACKAGES, ROOT
 from training.loop import train
 
 PAGE = (ROOT / "docs" / "adding_a_task.md").read_text()

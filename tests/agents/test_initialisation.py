@@ -15,7 +15,7 @@ from agents.threads import allowed_threads, one_thread
 from configs.commands import EvaluateConfig
 from envs.stream import EnvSpec
 from learners.learner import Learner
-from tests.running import ROOT
+from tests.helpers.running import ROOT
 from training.evaluation import evaluate_run
 from training.loop import train
 

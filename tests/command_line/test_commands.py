@@ -12,8 +12,8 @@ import launch
 from actors.evaluator import EvaluationResult
 from envs.grid_games import GRIDS
 from tests.command_line.refusal import refusal
-from tests.running import ROOT, TINY
-from training.run_directory import provenance
+from tests.helpers.running import ROOT, TINY
+from training.storage.run_directory import provenance
 
 pytestmark = pytest.mark.usefixtures("signals")
 

@@ -6,7 +6,7 @@ import pytest
 
 import launch
 from tests.command_line.refusal import NO_GPU, refusal, snapshot
-from tests.trial_files import make_sweep, write_trial
+from tests.helpers.trial_files import make_sweep, write_trial
 
 pytestmark = pytest.mark.usefixtures("signals")
 

@@ -13,10 +13,10 @@ import launch
 from configs.errors import StopRequested
 from studies.compare import scheduler as compare
 from studies.reproduce import reproduce
-from tests.running import TINY, interrupted
-from tests.trial_files import make_sweep, write_trial
+from tests.helpers.running import TINY, interrupted
+from tests.helpers.trial_files import make_sweep, write_trial
 
-COUNTER = "gym:tests.counter:Counter-v0"
+COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
 pytestmark = pytest.mark.usefixtures("signals")
 

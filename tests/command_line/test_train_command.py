@@ -10,7 +10,7 @@ import pytest
 import launch
 from learners.learner import Learner
 from tests.command_line.refusal import NO_GPU, refusal, snapshot
-from tests.running import TINY, interrupted
+from tests.helpers.running import TINY, interrupted
 
 pytestmark = pytest.mark.usefixtures("signals")
 

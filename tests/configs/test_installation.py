@@ -11,13 +11,13 @@ import pytest
 from actors import cluster
 from configs import installation
 from configs.errors import PoolError
-from tests.running import PACKAGES, ROOT
-from training.run_directory import provenance
+from tests.helpers.running import PACKAGES, ROOT
+from training.storage.run_directory import provenance
 
 ASK = """
 import json
 from actors.cluster import code_runtime_env
-from training.run_directory import provenance
+from training.storage.run_directory import provenance
 print(json.dumps([provenance(), code_runtime_env()]))
 """
 SHIP = """

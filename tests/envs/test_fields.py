@@ -12,7 +12,7 @@ import torch
 from agents.batch import Batch
 from envs.fields import COMPUTED, FIELDS
 from envs.stream import EnvSpec, StreamStep
-from tests.running import PACKAGES, ROOT
+from tests.helpers.running import PACKAGES, ROOT
 
 ANCHOR = "    reward: Annotated[Array, Field("
 LINE = "    life_lost: Annotated[Array, Field(np.bool_, compute=lambda step: step.life_lost)]\n"
@@ -22,7 +22,7 @@ from configs.train import *
 from actors.serial_pool import SerialPool
 from learners.learner import Learner
 from training.loop import train
-from training.run_directory import RunDirectory
+from training.storage.run_directory import RunDirectory
 
 config = TrainConfig(task="reverse_gvf", env=EnvConfig(game="catch"), agent=AgentConfig(torso="shallow"),
     learner=LearnerConfig(unroll=5, batch_size=4), auxiliary=TaskConfig(num_questions=4, meta_interval=4),

@@ -149,4 +149,4 @@ def test_modules_that_cannot_be_imported_are_refused_with_what_to_install(tmp_pa
     with pytest.raises(GameError, match=r"'fails_itself' .* cannot be imported: OSError: no"):
         GymnasiumGames("fails_itself:Game-v0", 1)
     with pytest.raises(GameError, match="cannot be made: Environment `Game` doesn't exist"):
-        GymnasiumGames("tests.counter:Game-v0", 1)
+        GymnasiumGames("tests.helpers.counter:Game-v0", 1)

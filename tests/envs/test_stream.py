@@ -3,7 +3,7 @@ import numpy as np
 from envs.registry import make_games
 from envs.stream import EnvSpec, EpisodeStream, Games, RawStep
 
-COUNTER = "gym:tests.counter:Counter-v0"
+COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
 
 class Scripted(Games):

@@ -18,10 +18,10 @@ from actors.ray_pool import FAILURES_CLEARED_AFTER, MAX_FAILURES, RayPool
 from actors.resources import Resources
 from configs.errors import PoolError
 from learners.learner import Learner
-from tests.fragile import SOUND, STEPS
-from tests.running import is_gone, rollout_actors
-from training.checkpoint import read_checkpoint
+from tests.helpers.fragile import SOUND, STEPS
+from tests.helpers.running import is_gone, rollout_actors
 from training.loop import train
+from training.storage.checkpoint import read_checkpoint
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def test_one_of_two_actors_always_fails_and_the_other_continues_until_the_limit(
     monkeypatch.setenv(SOUND, str(tmp_path / "sound"))
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 3)
     monkeypatch.setattr(ray_pool, "BACKOFF_SECONDS", (0.0, 0.1))
-    config = make_config(game="gym:tests.fragile:Fragile-v0", pool="ray", num_actors=2, envs_per_actor=4, frames=10**9)
-    cause = r"GameError: environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
-    with pytest.raises(PoolError, match=rf"^actor [01] failed 3 times in the same way: {cause}$"):
+    config = make_config(game="gym:tests.helpers.fragile:Fragile-v0", pool="ray", num_actors=2, envs_per_actor=4, frames=10**9)
+    cause = r"environment \d of tests.helpers.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
+    with pytest.raises(PoolError, match=rf"^actor [01] failed 3 times in the same way: GameError: {cause}$"):
         train(config, never)
     newest = read_checkpoint(max((config.run_path / "checkpoints").glob("frame_*")))
     frame = newest.tensors["learner.counters"][0]

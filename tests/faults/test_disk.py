@@ -18,11 +18,11 @@ import launch
 from configs.commands import EvaluateConfig
 from configs.errors import CheckpointError, RunError
 from learners.learner import Learner
-from tests.running import ROOT, count_lines, wait_until
-from training.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint
+from tests.helpers.running import ROOT, count_lines, wait_until
 from training.evaluation import evaluate_run
 from training.loop import train
 from training.metrics import MetricsWriter
+from training.storage.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint
 
 
 def make(frame):

@@ -17,14 +17,14 @@ from actors.ray_pool import RayPool
 from actors.resources import Resources
 from configs.errors import CheckpointError, ConfigError, RunError
 from configs.train import TrainConfig
-from training import checkpoint as module
-from training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from training.files import UnsafeFileError, read_bounded, write_atomically
 from training.loop import train
 from training.metrics import MetricsWriter, keep_until
-from training.run_directory import RunDirectory
+from training.storage import checkpoint as module
+from training.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from training.storage.files import UnsafeFileError, read_bounded, write_atomically
+from training.storage.run_directory import RunDirectory
 
-COUNTER = "gym:tests.counter:Counter-v0"
+COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
-from tests.running import PROCESSES, count_lines, start_command, start_training, train_here, wait_until
-from training import checkpoint
-from training.checkpoint import read_checkpoint
+from tests.helpers.running import PROCESSES, count_lines, start_command, start_training, train_here, wait_until
+from training.storage import checkpoint
+from training.storage.checkpoint import read_checkpoint
 
 VARY = ("time/", "memory/", "charts/frames_per_second", "charts/wall_seconds")
 

@@ -14,14 +14,14 @@ import torch
 from actors.resources import Resources
 from configs.errors import ConfigError, PoolError, RankError, RunError, StopRequested
 from learners.process_group import listen
-from tests.ranks import on_ranks
-from tests.running import count_lines, is_gone, start_command, wait_until
+from tests.helpers.ranks import on_ranks
+from tests.helpers.running import count_lines, is_gone, start_command, wait_until
 from training import group
 from training import round as round_module
-from training.checkpoint import Checkpoint
 from training.loop import train
-from training.run_directory import RunDirectory
 from training.run_state import TrainingRun
+from training.storage.checkpoint import Checkpoint
+from training.storage.run_directory import RunDirectory
 
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--batch-size", 4, "--unroll", 5, "--log-frames", 100,
          "--pool", "serial", "--learners", 2, "--checkpoint-minutes", 0.01, "--eval-episodes", 1]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 import launch
 from studies.compare.progress import SweepProgress
-from tests.running import ROOT
+from tests.helpers.running import ROOT
 from training.progress import Progress
 
 CODE = f"""

@@ -14,10 +14,10 @@ from envs.gymnasium_games import GymnasiumGames
 from envs.stream import EpisodeStream
 from learners.learner import Learner, NonFiniteError
 from learners.meta_gradient import MetaGradient
-from tests.counter import Counter
-from tests.fragile import STEPS
-from training.checkpoint import read_checkpoint
+from tests.helpers.counter import Counter
+from tests.helpers.fragile import STEPS
 from training.loop import train
+from training.storage.checkpoint import read_checkpoint
 
 _ENTERED = ("meta.window", "meta.position")
 """A batch enters the window before its gradient is known."""
@@ -66,8 +66,8 @@ def test_an_invalid_observation_names_its_environment_and_action():
 @pytest.mark.parametrize("pool", ["serial", "ray"])
 def test_a_game_that_raises_ends_the_run_with_a_checkpoint(make_config, never, monkeypatch, pool):
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 1)
-    config = make_config(game="gym:tests.fragile:Fragile-v0", pool=pool, num_actors=1, envs_per_actor=4, frames=1000)
-    cause = r"environment \d of tests.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
+    config = make_config(game="gym:tests.helpers.fragile:Fragile-v0", pool=pool, num_actors=1, envs_per_actor=4, frames=1000)
+    cause = r"environment \d of tests.helpers.fragile:Fragile-v0 failed at action \d: RuntimeError: the joystick came off"
     with pytest.raises(GameError if pool == "serial" else PoolError, match=cause):
         train(config, never)
     newest = max((config.run_path / "checkpoints").glob("frame_*"))

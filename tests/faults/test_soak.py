@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from studies.benchmark import soak
-from tests.running import ROOT
+from tests.helpers.running import ROOT
 
 
 def samples(**changes):

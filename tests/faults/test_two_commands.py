@@ -10,11 +10,11 @@ import pytest
 import launch
 from configs.commands import EvaluateConfig
 from configs.errors import RunError
-from tests.running import PROCESSES, start_training, wait_until
-from training import files
+from tests.helpers.running import PROCESSES, start_training, wait_until
 from training.evaluation import evaluate_run
 from training.loop import train
-from training.run_lock import locked
+from training.storage import files
+from training.storage.run_lock import locked
 
 
 def hold(path, ready):

@@ -17,7 +17,7 @@ import launch
 from actors import cluster, evaluator
 from actors.guardian import clear
 from configs.errors import PoolError
-from tests.running import ROOT, count_lines, is_gone, rollout_actors, start_command, wait_until
+from tests.helpers.running import ROOT, count_lines, is_gone, rollout_actors, start_command, wait_until
 from training.loop import train
 
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--frames", 10**9, "--batch-size", 4, "--unroll", 5,

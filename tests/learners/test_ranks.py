@@ -13,7 +13,7 @@ from configs.errors import NonFiniteError
 from envs.stream import EnvSpec
 from learners.learner import Learner
 from tests.agents.test_agent import random_batch
-from tests.ranks import on_ranks, part_of
+from tests.helpers.ranks import on_ranks, part_of
 
 SPEC = EnvSpec(num_actions=3, frame_shape=(1, 20, 20), stack=4, frames_per_step=4)
 BATCH, TIME = 6, 6

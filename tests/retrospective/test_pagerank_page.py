@@ -1,9 +1,9 @@
-"""The example of docs/pagerank.md, run as it stands there."""
+"""The example of docs/results/pagerank.md, run as it stands there."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "pagerank.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "pagerank.md"
 
 
 def test_the_documented_rank_is_that_of_networkx(capsys):

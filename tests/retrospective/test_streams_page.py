@@ -1,9 +1,9 @@
-"""The example of docs/streams.md, run as it stands there."""
+"""The example of docs/results/streams.md, run as it stands there."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "streams.md"
 
 
 def test_the_documented_detector_notices_the_leak(capsys):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from configs.errors import CheckpointError
-from training import checkpoint as module
-from training.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint
-from training.files import write_atomically
+from training.storage import checkpoint as module
+from training.storage.checkpoint import Checkpoint, CheckpointDirectory, read_checkpoint
+from training.storage.files import write_atomically
 
 
 def make(value):

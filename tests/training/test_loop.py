@@ -15,9 +15,9 @@ from agents.tasks import TASKS
 from configs.train import ActorConfig, AgentConfig, LearnerConfig
 from envs.stream import EpisodeStream, episode_seed
 from learners.learner import Learner, NonFiniteError
-from training.checkpoint import read_checkpoint
 from training.evaluation import load_agent
 from training.loop import train
+from training.storage.checkpoint import read_checkpoint
 
 CATCH = {
     "game": "catch", "torso": "shallow", "unroll": 7, "batch_size": 32, "frames": 150_000, "log_frames": 3000,
@@ -88,7 +88,7 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
             pytest.param({"game": "catch", "task": task}, marks=pytest.mark.slow)
             for task in ("random_gvf", "random_reverse_gvf", "pixel_control", "reward_prediction")
         ),
-        {"game": "gym:tests.counter:Counter-v0"},
+        {"game": "gym:tests.helpers.counter:Counter-v0"},
         {"game": "breakout", "protocol": "machado", "frames": 1600, "log_frames": 160},
     ],
 )
@@ -160,11 +160,11 @@ def test_a_run_stopped_before_its_first_batch_can_be_resumed(make_config, tmp_pa
 
 def test_a_resumed_run_remembers_what_began_it(make_config, never, monkeypatch):
     config = make_config(frames=40)
-    monkeypatch.setattr("training.run_directory.commit", lambda: "first")
+    monkeypatch.setattr("training.storage.run_directory.commit", lambda: "first")
     train(config, never)
     began = json.loads((config.run_path / "config.json").read_text())
     for commit, frames in (("second", 80), ("third", 120)):
-        monkeypatch.setattr("training.run_directory.commit", lambda commit=commit: commit)
+        monkeypatch.setattr("training.storage.run_directory.commit", lambda commit=commit: commit)
         train(config.with_run(resume=True, frames=frames), never)
     record = json.loads((config.run_path / "config.json").read_text())
     for name in ("commit", "versions", "machine"):

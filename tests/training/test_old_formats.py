@@ -18,8 +18,8 @@ from configs.train import TrainConfig
 from studies.compare.archive import read_archive
 from studies.report.records import collect
 from studies.reproduce.experiment import Experiment
-from training.checkpoint import read_checkpoint
-from training.run_directory import RunDirectory
+from training.storage.checkpoint import read_checkpoint
+from training.storage.run_directory import RunDirectory
 
 OLD = Path(__file__).parents[1] / "old_formats"
 SWEEP = [

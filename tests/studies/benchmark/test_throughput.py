@@ -9,7 +9,7 @@ import pytest
 from configs.commands import BenchmarkConfig
 from studies.benchmark import throughput as benchmark
 from tests.faults.test_ways_out import send
-from tests.running import is_gone, rollout_actors, start_command, wait_until
+from tests.helpers.running import is_gone, rollout_actors, start_command, wait_until
 
 
 def test_every_part_is_measured(monkeypatch, never, capsys):

@@ -19,8 +19,8 @@ from studies.compare.scheduler import compare
 from studies.compare.sweep import Sweep, TrialStatus
 from studies.report.records import collect
 from studies.report.report import make_report
-from tests.trial_files import make_sweep, write_trial
-from training.files import parse_json
+from tests.helpers.trial_files import make_sweep, write_trial
+from training.storage.files import parse_json
 
 
 def finished_sweep(directory, archive, **settings):

@@ -24,9 +24,9 @@ from studies.compare import scheduler as compare_module
 from studies.compare.scheduler import compare, share_cores
 from studies.compare.sweep import Sweep, TrialStatus
 from studies.report.report import make_report
-from tests.dying import MARK
+from tests.helpers.dying import MARK
+from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
 from tests.training.test_loop import assert_same_run
-from tests.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
 
 SMALL = {
@@ -116,7 +116,7 @@ def assert_in_tensorboard(out, trial, result):
 
 def test_a_failing_trial_is_reported_and_a_killed_one_is_retried(tmp_path, never, unmeasured, monkeypatch):
     monkeypatch.setenv(MARK, str(tmp_path / "died"))
-    games = ("gym:tests.counter:Failing-v0", "catch", "gym:tests.dying:Dying-v0")
+    games = ("gym:tests.helpers.counter:Failing-v0", "catch", "gym:tests.helpers.dying:Dying-v0")
     config = CompareConfig(games=games, tasks=("none",), seeds=1, frames=200, out=str(tmp_path / "g"), attempts=2, **SMALL)
     started = []
     begin = compare_module.SweepRun._start

@@ -18,9 +18,9 @@ from studies.compare import progress as sweep_progress
 from studies.compare.estimate import Measured, estimate_sweep, finishing_time
 from studies.compare.progress import Follower, SweepProgress, clock
 from studies.compare.sweep import Sweep, TrialStatus, read_json
-from tests.trial_files import FRAMES, make_sweep, write_trial
+from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
-from training.run_lock import InUseError, locked
+from training.storage.run_lock import InUseError, locked
 
 
 def test_sets_of_games():

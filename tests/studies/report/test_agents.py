@@ -13,8 +13,8 @@ from studies.report.analysis import analyse
 from studies.report.comparisons import compared_agents
 from studies.report.figures import COLOURS, MAX_PANELS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
 from studies.report.records import collect
+from tests.helpers.trial_files import make_sweep, write_trial
 from tests.studies.report.test_report import report
-from tests.trial_files import make_sweep, write_trial
 
 
 def write_all(sweep, score):

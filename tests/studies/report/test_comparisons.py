@@ -4,8 +4,8 @@ import pytest
 
 from configs.commands import ReportConfig
 from studies.report.report import make_report
+from tests.helpers.trial_files import make_sweep, write_trial
 from tests.studies.report.test_report import report
-from tests.trial_files import make_sweep, write_trial
 
 
 def write_all(sweep, score, height):

@@ -13,8 +13,8 @@ from configs.errors import ConfigError, RunError
 from configs.train import LearnerConfig
 from studies.report.records import collect
 from studies.report.report import make_report
-from tests.trial_files import FRAMES, make_sweep, write_trial
-from training.metrics_file import read_metrics
+from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
+from training.storage.metrics_file import read_metrics
 
 SCORES = {("pong", "none"): [-20.0, -18.0, -16.0], ("pong", "reverse_gvf"): [-10.0, -9.0, -8.0],
           ("catch", "none"): [-0.5, 0.5, 0.0], ("catch", "reverse_gvf"): [1.0, 0.5, 1.0]}  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from configs.errors import StopRequested
 from studies.reproduce.reacher import normal_importance_ratio
 from studies.reproduce.reacher_policy import ReacherPolicy, evaluate_policy, reacher_policy
-from training.checkpoint import Checkpoint, read_checkpoint
+from training.storage.checkpoint import Checkpoint, read_checkpoint
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 from configs.compare import CompareConfig
 from studies.compare.sweep import Sweep
-from training.run_directory import RunDirectory
+from training.storage.run_directory import RunDirectory
 
 FRAMES = 1000
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from configs.errors import RunError
-from training.files import explain, remove_unfinished
-from training.run_directory import LOCK
+from training.storage.files import explain, remove_unfinished
+from training.storage.run_directory import LOCK
 
 log = logging.getLogger(__name__)
 

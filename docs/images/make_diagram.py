@@ -1,6 +1,6 @@
-"""Draws docs/architecture.svg: actors, learner, question discovery and the run directory.
+"""Draws docs/images/architecture.svg: actors, learner, question discovery and the run directory.
 
-python docs/make_diagram.py
+python docs/images/make_diagram.py
 """
 
 from __future__ import annotations

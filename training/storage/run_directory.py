@@ -15,8 +15,8 @@ from configs.errors import RunError
 from configs.installation import commit, hindcast_version
 from configs.migration import FORMAT, recorded_config
 from configs.train import TrainConfig
-from training.checkpoint import CheckpointDirectory
-from training.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
+from training.storage.checkpoint import CheckpointDirectory
+from training.storage.files import explain, is_unfinished, parse_json, read_bounded, write_atomically
 
 PACKAGES = ("torch", "ray", "gymnasium", "ale-py", "numpy", "tensorboard")
 MAX_CONFIG_BYTES = 1 << 20

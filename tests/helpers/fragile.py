@@ -1,11 +1,11 @@
-"""An environment that raises after some steps: `gym:tests.fragile:Fragile-v0`."""
+"""An environment that raises after some steps: `gym:tests.helpers.fragile:Fragile-v0`."""
 
 import os
 from pathlib import Path
 
 import gymnasium
 
-from tests.counter import Counter
+from tests.helpers.counter import Counter
 
 SOUND = "HINDCAST_TEST_SOUND"
 """Environment variable with the path of a file. The first process to reach STEPS writes its id there and never raises."""

@@ -1,4 +1,4 @@
-"""An environment that kills its process, once: `gym:tests.dying:Dying-v0`."""
+"""An environment that kills its process, once: `gym:tests.helpers.dying:Dying-v0`."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gymnasium
 
-from tests.counter import Counter
+from tests.helpers.counter import Counter
 
 MARK = "HINDCAST_TEST_MARK"
 """Environment variable with the path of a file that is created when it happens."""

@@ -21,7 +21,7 @@ TINY = ["--game", "catch", "--torso", "shallow", "--pool", "serial", "--frames",
 """Flags of a run of a second."""
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["training.loop", "tests.running"])
+PROCESSES.set_forkserver_preload(["training.loop", "tests.helpers.running"])
 """Processes that start in no time, for what they import is there already, and that inherit no threads."""
 
 

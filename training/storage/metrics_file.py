@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.files import parse_json
+from training.storage.files import parse_json
 
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 1_000_000

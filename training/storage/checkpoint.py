@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from configs.errors import CheckpointError
-from training.files import explain, parse_json, read_bounded, remove_unfinished, write_atomically
+from training.storage.files import explain, parse_json, read_bounded, remove_unfinished, write_atomically
 
 log = logging.getLogger(__name__)
 
