@@ -16,8 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from configs.errors import RankError
+from learners.shared_memory import SharedVector, share_vector
 
 LOOPBACK = "127.0.0.1"
+MIN_SHARED = 2**14
+"""Elements of a vector that is summed through shared memory where all ranks are on one machine."""
 MEETING_SECONDS = 120.0
 """For all ranks to meet once they have started."""
 
@@ -40,31 +43,47 @@ class Rendezvous:
 class ProcessGroup:
     """Sums and messages between ranks; a peer that is gone or late raises RankError."""
 
-    def __init__(self, rank: int, size: int):
+    def __init__(self, rank: int, size: int, shares_memory: bool = False):
         self.rank = rank
         self.size = size
+        self._shares_memory = shares_memory
+        self._shared: dict[tuple[int, torch.dtype], SharedVector | None] = {}
         self._seconds = 0.0
 
     def sum_(self, tensor: Tensor) -> Tensor:
         with self._measured():
-            dist.all_reduce(tensor)
+            if (shared := self._shared_vector([tensor])) is not None:
+                tensor.copy_(shared.start_sum([tensor])().view_as(tensor))
+            else:
+                dist.all_reduce(tensor)
         return tensor
 
     def start_sum(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
-        """One reduction of all tensors as one flat vector."""
+        """One reduction of all tensors as one flat vector; at most one at a time."""
         if not tensors:
             return lambda: tensors
-        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
         with self._measured():
-            work = dist.all_reduce(flat, async_op=True)
+            if (shared := self._shared_vector(tensors)) is not None:
+                finish = shared.start_sum(tensors)
+            else:
+                finish = _start_sum(torch.cat([tensor.detach().flatten() for tensor in tensors]))
 
         def wait() -> list[Tensor]:
             with self._measured():
-                work.wait()
+                flat = finish()
             parts = flat.split([tensor.numel() for tensor in tensors])
             return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
         return wait
+
+    def _shared_vector(self, tensors: list[Tensor]) -> SharedVector | None:
+        """Shared memory for the concatenation of `tensors`, if it is large and all ranks can reach it."""
+        numel, dtype = sum(tensor.numel() for tensor in tensors), tensors[0].dtype
+        if not self._shares_memory or numel < MIN_SHARED or tensors[0].device.type != "cpu":
+            return None
+        if (numel, dtype) not in self._shared:
+            self._shared[numel, dtype] = share_vector(self.rank, self.size, numel, dtype)
+        return self._shared[numel, dtype]
 
     def gather(self, value: Any) -> list[Any]:
         found: list[Any] | None = [None] * self.size if self.rank == 0 else None
@@ -119,9 +138,19 @@ def process_group(
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=rendezvous.size, timeout=timeout)
     try:
-        yield ProcessGroup(rank, rendezvous.size)
+        yield ProcessGroup(rank, rendezvous.size, shares_memory=rendezvous.local)
     finally:
         dist.destroy_process_group()
+
+
+def _start_sum(flat: Tensor) -> Callable[[], Tensor]:
+    work = dist.all_reduce(flat, async_op=True)
+
+    def wait() -> Tensor:
+        work.wait()
+        return flat
+
+    return wait
 
 
 def listen(host: str, port: int = 0) -> socket.socket:

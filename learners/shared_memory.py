@@ -1,0 +1,68 @@
+"""Sums of large vectors over the ranks of one machine, through shared memory: some times faster than over sockets.
+
+The memory has no name in any file system, so nothing is left of it when the processes are gone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class SharedVector:
+    """A row for the vector of each rank and one for their sum; ranks meet by small collectives of the process group."""
+
+    def __init__(self, rank: int, memory: Tensor):
+        """`memory` [ranks + 1, numel] is the same on all ranks."""
+        self._rank = rank
+        self._rows, self._sum = memory[:-1], memory[-1]
+        bounds = [len(self._sum) * part // len(self._rows) for part in range(len(self._rows) + 1)]
+        self._part = slice(bounds[rank], bounds[rank + 1])
+
+    def start_sum(self, tensors: list[Tensor]) -> Callable[[], Tensor]:
+        """Start to sum the concatenation of `tensors`; the function returned, to be called before the next sum, waits for it.
+
+        Each element is summed by one rank, so that all ranks get the same bits.
+        """
+        torch.cat([tensor.detach().flatten() for tensor in tensors], out=self._rows[self._rank])
+        written = dist.all_reduce(torch.zeros(1), async_op=True)
+
+        def wait() -> Tensor:
+            written.wait()
+            torch.sum(self._rows[:, self._part], 0, out=self._sum[self._part])
+            dist.all_reduce(torch.zeros(1))
+            return self._sum.clone()
+
+        return wait
+
+
+def share_vector(rank: int, size: int, numel: int, dtype: torch.dtype) -> SharedVector | None:
+    """Allocate shared memory for vectors of `numel` elements; called by all ranks. None if the system does not allow it."""
+    length = (size + 1) * numel * dtype.itemsize
+    place: list[str | None] = [None]
+    descriptor, memory = -1, None
+    try:
+        if rank == 0:
+            descriptor = os.memfd_create("hindcast-sums")
+            os.ftruncate(descriptor, length)
+            place = [f"/proc/{os.getpid()}/fd/{descriptor}"]
+    except (AttributeError, OSError):
+        pass
+    dist.broadcast_object_list(place)
+    try:
+        if rank and place[0]:
+            descriptor = os.open(place[0], os.O_RDWR)
+        if descriptor >= 0:
+            memory = torch.frombuffer(mmap.mmap(descriptor, length), dtype=dtype).view(size + 1, numel)
+    except (OSError, ValueError):
+        pass
+    allocated = torch.tensor([float(memory is not None)])
+    dist.all_reduce(allocated)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return SharedVector(rank, memory) if memory is not None and allocated.item() == size else None
