@@ -1,6 +1,7 @@
 """The layout of a run on a machine: learners, their threads, actors and games, from what a rollout and an update cost.
 
-A serial rank plays and learns on one core, so no core ever waits for another kind of work. A rank with Ray actors overlaps
+A serial rank plays and learns on one core, so no core ever waits for another kind of work; its policy lags behind by less
+than `environments / batch_size` updates. A rank with Ray actors overlaps
 them: it is limited by the slower of the two, and the policy lags behind by about
 
     lag = in_flight * actors * environments per actor / batch_size      (all of one rank)
@@ -10,8 +11,9 @@ updates. `choose_layout` predicts the speed of every layout and takes the fastes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from actors.resources import Resources
@@ -43,6 +45,14 @@ class Costs:
     update: float
     bytes_per_update: float = 0.0
     """Summed over ranks in an update, that of the questions included."""
+    step_overhead: float = 0.0
+    """Seconds of a step of a rollout however many environments it has."""
+    update_overhead: float = 0.0
+    """Seconds of an update however large its batch is."""
+
+    def rollout_of(self, envs: int) -> float:
+        """Per environment step, where `envs` environments step together."""
+        return self.rollout + self.step_overhead / envs
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,17 @@ class Layout:
     pool: Literal["ray", "serial"]
     resources: Resources
     """Of each learner; a serial one has no actors and plays `envs_per_actor` games itself."""
+
+    def applied_to(self, config: TrainConfig) -> TrainConfig:
+        """The config with what has to stay the same when the run is resumed."""
+        envs = config.actors.envs_per_actor
+        if self.pool == "serial" and self.resources.envs_per_actor != config.learner.batch_size // self.learners:
+            envs = self.resources.envs_per_actor
+        return replace(
+            config,
+            learner=replace(config.learner, learners=self.learners),
+            actors=replace(config.actors, pool=self.pool, envs_per_actor=envs),
+        )
 
     def describe(self) -> str:
         """For instance `2 learners x (1 core, 16 games, serial)`."""
@@ -79,20 +100,22 @@ def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: in
         volume = 2 * (layout.learners - 1) / layout.learners * costs.bytes_per_update
         exchange = SUM_LATENCY * layout.learners + SUM_SECONDS_PER_BYTE * volume
     crowding = max(1.0, layout.learners / cores)
+    rollout = costs.rollout_of(layout.resources.envs_per_actor)
     if layout.pool == "serial":
-        return steps / (share * (costs.rollout + costs.update) * crowding + exchange)
+        return steps / ((share * (rollout + costs.update) + costs.update_overhead) * crowding + exchange)
     threads, actors = layout.resources.learner_threads, layout.resources.num_actors
-    learning = share * costs.update / (1.0 if gpus else threads**THREAD_EXPONENT) + exchange
-    playing = share * costs.rollout * RAY_OVERHEAD / actors
+    learning = share * costs.update / (1.0 if gpus else threads**THREAD_EXPONENT) + costs.update_overhead + exchange
+    playing = share * rollout * RAY_OVERHEAD / actors
     # More processes than cores take turns.
-    turns = steps * (costs.rollout * RAY_OVERHEAD + (0.0 if gpus else costs.update)) / cores
+    update = 0.0 if gpus else steps * costs.update + layout.learners * costs.update_overhead
+    turns = (steps * rollout * RAY_OVERHEAD + update) / cores
     return steps / max(learning, playing, turns)
 
 
 def _layouts(config: TrainConfig, cores: int, gpus: int) -> Iterator[Layout]:
     """All layouts that fit what the config sets, the number of cores and the bound of the lag."""
     learner, actors = config.learner, config.actors
-    needs_actors = bool(actors.num_actors or actors.envs_per_actor or learner.learner_threads or actors.ray_address)
+    needs_actors = bool(actors.num_actors or learner.learner_threads or actors.ray_address)
     asked: Sequence[int] = [learner.learners] if learner.learners else range(1, max(1, gpus or cores) + 1)
     if actors.pool == "serial":
         asked = [learner.ranks]  # The same on every machine, since what is learnt depends on it.
@@ -101,7 +124,8 @@ def _layouts(config: TrainConfig, cores: int, gpus: int) -> Iterator[Layout]:
         if learners > 1 and not learner.learners and (learner.batch_size % learners or batch < MIN_ENVS):
             continue
         if actors.pool == "serial" or (actors.pool == "auto" and not needs_actors and not gpus):
-            yield Layout(learners, "serial", Resources(0, batch, 1))
+            more = 1 if actors.pool == "serial" else min(MAX_LAG, math.ceil(PREFERRED_MIN_ENVS / batch))
+            yield Layout(learners, "serial", Resources(0, actors.envs_per_actor or more * batch, 1))
         if actors.pool != "serial":
             yield from _with_actors(config, learners, batch, max(1, cores // learners), gpus)
 

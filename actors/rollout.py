@@ -83,6 +83,15 @@ class RolloutWorker:
         cost = RolloutCost(env_time, inference_time, time.perf_counter() - start, self._process.memory_info().rss)
         return Trajectory(**start_values, **arrays, version=self._version, episodes=episodes, cost=cost)
 
+    def like(self, columns: int) -> dict[str, Tensor]:
+        """Tensors of the shapes and types that the fields of `columns` games have in a trajectory."""
+        start = {
+            "stack": self._stack.array[:1].repeat(columns, 0),
+            "core_state": self._core_state.numpy()[:1].repeat(columns, 0),
+        }
+        fields = {name: field.allocate(self.spec, self._unroll, columns) for name, field in FIELDS.items() if name not in start}
+        return {name: torch.from_numpy(array) for name, array in (start | fields).items()}
+
     def close(self) -> None:
         self._stream.close()
 

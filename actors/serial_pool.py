@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from actors.pool import PoolHealth, PoolReport, rank_seed
@@ -13,25 +14,32 @@ from actors.trajectory import Collator
 from agents.batch import Batch
 from configs.train import TrainConfig
 
+WAITING = "waiting."
+"""Prefix, in a checkpoint, of trajectories that wait for their batch."""
+
 
 class SerialPool:
-    """One rollout worker with an environment for each trajectory of a batch, which the newest weights collect (lag 0)."""
+    """One rollout worker, by default with an environment for each trajectory of a batch, so that the policy does not lag.
+
+    More environments than that make inference on a core more efficient: a rollout then gives several batches.
+    """
 
     def __init__(self, config: TrainConfig, rank: int = 0):
         batch_size = config.learner.batch_size // config.learner.ranks
         seed = rank_seed(config.run.seed, rank) if rank else config.run.seed
-        self._worker = RolloutWorker(config, batch_size, seed)
+        self._worker = RolloutWorker(config, config.actors.envs_per_actor or batch_size, seed)
         self.spec = self._worker.spec
         self._collator = Collator(batch_size)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:
         start = time.perf_counter()
-        trajectory = self._worker.rollout()
+        while not self._collator.ready:
+            trajectory = self._worker.rollout()
+            self._collator.add(trajectory)
+            self._report.add(trajectory)
         played = time.perf_counter()
-        self._collator.add(trajectory)
         batch = self._collator.batch()
-        self._report.add(trajectory)
         self._report.wait_seconds += played - start
         self._report.collate_seconds += time.perf_counter() - played
         return batch
@@ -47,10 +55,23 @@ class SerialPool:
         return PoolHealth(alive=1, restarted=0, memory_bytes=0)
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return self._worker.state_dict()
+        tensors, values = self._worker.state_dict()
+        return tensors | {f"{WAITING}{name}": value for name, value in self._collator.state_dict().items()}, values
 
     def load_state_dict(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Raises ValueError for a state that is not of this agent and as many games."""
         self._worker.load_state_dict(tensors, values)
+        waiting = {name.removeprefix(WAITING): value for name, value in tensors.items() if name.startswith(WAITING)}
+        if waiting:
+            columns = len(waiting["version"])
+            for name, own in {"version": torch.empty(columns, dtype=torch.int64), **self._worker.like(columns)}.items():
+                if (waiting[name].shape, waiting[name].dtype) != (own.shape, own.dtype):
+                    raise ValueError(f"'{name}' of a waiting trajectory is {list(waiting[name].shape)}, not {list(own.shape)}")
+                if not waiting[name].isfinite().all():
+                    raise ValueError(f"'{name}' of a waiting trajectory is not finite")
+            if not ((waiting["action"] >= 0) & (waiting["action"] < self.spec.num_actions)).all():
+                raise ValueError("a waiting trajectory has actions that the game has not")
+        self._collator.load_state_dict(waiting)
 
     def close(self) -> None:
         self._worker.close()

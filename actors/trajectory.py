@@ -26,9 +26,10 @@ class RolloutCost:
 
 @dataclass(frozen=True)
 class Trajectory(StepFields[np.ndarray]):
-    """T steps of N environments, made with the weights of one version."""
+    """T steps of N environments."""
 
-    version: int
+    version: int | np.ndarray
+    """Of the weights that it was made with; [N] where environments differ."""
     episodes: list[Episode]
     cost: RolloutCost
 
@@ -66,6 +67,18 @@ class Collator:
         self._columns -= self._batch_size
         return join(pieces)
 
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What has been added and not yet returned; empty if there is nothing."""
+        pieces = [(trajectory, slice(start, trajectory.columns)) for trajectory, start in self._waiting]
+        return {name: getattr(joined, name) for joined in ([join(pieces)] if pieces else []) for name in (*FIELDS, "version")}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self._waiting.clear()
+        self._columns = 0
+        if state:
+            arrays = {name: state[name].numpy() for name in FIELDS}
+            self.add(Trajectory(**arrays, version=state["version"].numpy(), episodes=[], cost=RolloutCost(0.0, 0.0, 0.0, 0)))
+
 
 def join(pieces: Sequence[tuple[Trajectory, slice]]) -> Batch:
     """One batch from some environments of some trajectories."""
@@ -75,5 +88,5 @@ def join(pieces: Sequence[tuple[Trajectory, slice]]) -> Batch:
         return torch.from_numpy(np.concatenate(parts, axis))
 
     arrays = {name: concatenated(name, field.env_axis) for name, field in FIELDS.items()}
-    versions = np.concatenate([np.full(columns.stop - columns.start, t.version) for t, columns in pieces])
+    versions = np.concatenate([np.broadcast_to(t.version, t.columns)[columns] for t, columns in pieces])
     return Batch(**arrays, version=torch.from_numpy(versions))

@@ -153,8 +153,8 @@ class ActorConfig:
     that should be faster."""
     num_actors: Annotated[int, Setting(most=2**14, role="execution", ray_pool_only=True)] = 0
     """Actor processes; 0 chooses from the number of cores, with policy lag kept low."""
-    envs_per_actor: Annotated[int, Setting(most=2**12, role="execution", ray_pool_only=True)] = 0
-    """Environments per actor; 0 chooses from the batch size."""
+    envs_per_actor: Annotated[int, Setting(most=2**12, role="execution")] = 0
+    """Environments per actor, or per learner with --pool serial; 0 chooses from the batch size."""
     in_flight: Annotated[int, Setting(positive=True, most=2**8, role="execution", ray_pool_only=True)] = 2
     """Rollout requests in flight per actor: 1 minimises policy lag, 2 keeps every actor busy."""
     pin_actors: Annotated[bool, Setting(role="execution", ray_pool_only=True)] = True
@@ -256,6 +256,9 @@ class TrainConfig:
         for (path, ours), (_, theirs) in zip(flatten(self), flatten(started), strict=True):
             if ours != theirs and not known[path[-1]].may_change_on_resume:
                 raise ConfigError(f"the run was started with {flag(path[-1])} {theirs}; it cannot resume with {ours}")
+        ours, theirs = self.actors.envs_per_actor, started.actors.envs_per_actor
+        if started.actors.pool == "serial" and ours != theirs:
+            raise ConfigError(f"a serial run that was started with --envs-per-actor {theirs} cannot resume with {ours}")
         self._check_frames()
 
     @staticmethod

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from actors.layout import Costs, Layout, choose_layout
 from actors.rollout import RolloutWorker
-from actors.trajectory import Collator
+from actors.trajectory import join
+from agents.batch import Batch
 from configs.train import TrainConfig
 from learners.learner import Learner, choose_device
 from training.progress import tell
 
-MAX_GAMES = 16
-"""Games of the measurement: enough for the cost per step to be that of a full batch."""
+FEW_GAMES, MANY_GAMES = 4, 16
+"""Games of the measured rollouts."""
+REPETITIONS = 2
+"""Of which the fastest counts."""
 EXTREMES = [
     Costs(total * share, total * (1 - share), bytes_per_update)
     for total, share, bytes_per_update in itertools.product((5e-4, 5e-3), (0.1, 0.3, 0.5, 0.7, 0.9), (2e6, 2e7))
@@ -36,40 +42,59 @@ def layout_for(config: TrainConfig, cores: int, measure: Callable[[TrainConfig],
 
 
 def measure_costs(config: TrainConfig) -> Costs:
-    """Seconds per environment step of a rollout and of an update on one thread; takes a second or two.
+    """Processor seconds of rollouts and updates, which hardly depend on the load of the machine; takes a few seconds.
 
     The window of the meta-gradient is shortened to one update, which costs about as much per update as a longer one.
     """
-    games = min(config.learner.batch_size, MAX_GAMES)
+    unroll, batch_size = config.learner.unroll, min(config.learner.batch_size, MANY_GAMES)
     small = replace(
         config,
-        learner=replace(config.learner, batch_size=games, learners=1),
+        learner=replace(config.learner, batch_size=batch_size, learners=1),
         auxiliary=replace(config.auxiliary, meta_interval=1, meta_period=0),
         run=replace(config.run, frames=10**9),
     )
-    worker = RolloutWorker(small, games, seed=0)
-    try:
-        learner = Learner(small, worker.spec)
-        collator = Collator(games)
-        seconds: dict[str, list[float]] = {"rollout": [], "update": []}
-        for _ in range(3):
-            worker.set_weights(learner.weights(), learner.version)
-            start = time.perf_counter()
-            collator.add(worker.rollout())
-            played = time.perf_counter()
-            learner.step(collator.batch())
-            seconds["rollout"].append(played - start)
-            seconds["update"].append(time.perf_counter() - played)
-    finally:
-        worker.close()
-    steps = games * config.learner.unroll
+    with ExitStack() as stack:
+        workers = [RolloutWorker(small, games, seed=0) for games in (FEW_GAMES, MANY_GAMES)]
+        for worker in workers:
+            stack.callback(worker.close)
+        learner = Learner(small, workers[0].spec)
+        few, many = (_seconds_of_step(worker, learner, unroll) for worker in workers)
+        step_overhead, step = _line((FEW_GAMES, few), (MANY_GAMES, many))
+        trajectory = workers[1].rollout()
+    sizes = sorted({max(1, batch_size // 2), batch_size})
+    points = [(unroll * size, _seconds_of_update(learner, join([(trajectory, slice(0, size))]))) for size in sizes]
+    update_overhead, update = _line(points[0], points[-1])
     size = sum(parameter.numel() * parameter.element_size() for parameter in learner.task.parameters())
     size += learner.weights().numel() * 4
     sums = 1.0
-    update = seconds["update"][-1]
     if learner.task.learns_questions:
         interval, period = config.auxiliary.meta_interval, config.auxiliary.question_period
         sums += (interval + 1) / period
         # Outside the window an update costs about a third.
-        update *= interval / period + (1 - interval / period) / 3
-    return Costs(min(seconds["rollout"][1:]) / steps, update / steps, sums * size)
+        factor = interval / period + (1 - interval / period) / 3
+        update, update_overhead = factor * update, factor * update_overhead
+    return Costs(step, update, sums * size, step_overhead, update_overhead)
+
+
+def _seconds_of_step(worker: RolloutWorker, learner: Learner, unroll: int) -> float:
+    """Of all environments of a worker together, in the fastest of some rollouts."""
+    worker.set_weights(learner.weights(), learner.version)
+    return min(_timed(worker.rollout) for _ in range(REPETITIONS)) / unroll
+
+
+def _seconds_of_update(learner: Learner, batch: Batch) -> float:
+    return min(_timed(lambda: learner.step(batch)) for _ in range(REPETITIONS))
+
+
+def _timed(function: Callable[[], Any]) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def _line(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Intercept and slope, neither negative, of the line through two points (x, y), or through one and the origin."""
+    (x, y), (end_x, end_y) = first, second
+    slope = (end_y - y) / (end_x - x) if end_x > x else math.inf
+    slope = max(0.0, min(slope, end_y / end_x))
+    return end_y - slope * end_x, slope

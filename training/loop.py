@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 from actors.resources import available_cores
@@ -56,11 +55,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         cores = cores or available_cores()
         set_threads(1)
         layout = layout_for(config, cores)
-        config = replace(
-            config,
-            learner=replace(config.learner, learners=layout.learners),
-            actors=replace(config.actors, pool=layout.pool),
-        )
+        config = layout.applied_to(config)
         set_threads(layout.resources.learner_threads)
 
         def begin(run: TrainingRun) -> None:

@@ -1,8 +1,10 @@
 """The layout of a run, from its costs."""
 
+from dataclasses import replace
+
 import pytest
 
-from actors.layout import MAX_LAG, MIN_ENVS, Costs, Layout, choose_layout, predicted_speed
+from actors.layout import MAX_LAG, MIN_ENVS, SUM_LATENCY, SUM_SECONDS_PER_BYTE, Costs, Layout, choose_layout, predicted_speed
 from actors.resources import Resources
 
 MS = 1e-3
@@ -23,10 +25,10 @@ def automatic(make_config, **options):
     [
         (PLAIN, 32, 1, 0, "1 learner x (1 core, 32 games, serial)"),
         (PLAIN, 32, 2, 0, "2 learners x (1 core, 16 games, serial)"),
-        (PLAIN, 32, 4, 0, "4 learners x (1 core, 8 games, serial)"),
+        (PLAIN, 32, 4, 0, "4 learners x (1 core, 16 games, serial)"),
         (PLAIN, 32, 16, 0, "8 learners x (1 core, 1 actor with 16 games)"),
         (PLAIN, 32, 64, 0, "4 learners x (12 cores, 4 actors with 8 games)"),
-        (DISCOVERY, 8, 2, 0, "2 learners x (1 core, 4 games, serial)"),
+        (DISCOVERY, 8, 2, 0, "2 learners x (1 core, 16 games, serial)"),
         (DISCOVERY, 8, 4, 0, "1 learner x (3 cores, 1 actor with 16 games)"),
         (DISCOVERY, 8, 16, 0, "1 learner x (13 cores, 3 actors with 10 games)"),
         (SHALLOW, 32, 2, 0, "2 learners x (1 core, 16 games, serial)"),
@@ -52,7 +54,8 @@ def test_no_layout_crowds_the_cores_or_lags_too_far(make_config, costs, batch_si
             assert batch_size % layout.learners == 0
             assert layout.learners == 1 or batch >= MIN_ENVS
             if layout.pool == "serial":
-                assert (each.num_actors, each.envs_per_actor) == (0, batch)
+                assert each.num_actors == each.envs_per_actor % batch == 0
+                assert each.envs_per_actor / batch <= MAX_LAG
                 assert layout.learners <= cores
             elif cores > 1:
                 assert layout.learners * (each.num_actors + each.learner_threads) <= cores
@@ -64,6 +67,8 @@ def test_what_the_user_sets_is_kept(make_config):
     assert (chosen.learners, chosen.pool) == (2, "ray")
     assert (chosen.resources.num_actors, chosen.resources.learner_threads) == (10, 3)
     assert choose_layout(automatic(make_config, batch_size=8, envs_per_actor=3), PLAIN, 64).resources.envs_per_actor == 3
+    few = choose_layout(automatic(make_config, batch_size=8, envs_per_actor=3, pool="serial"), PLAIN, 64)
+    assert (few.pool, few.resources.envs_per_actor) == ("serial", 3)
     assert choose_layout(automatic(make_config, batch_size=8, pool="ray"), PLAIN, 1).pool == "ray"
     assert choose_layout(automatic(make_config, batch_size=8, learners=8), PLAIN, 2).learners == 8
 
@@ -89,5 +94,21 @@ def test_predicted_speed_by_hand(make_config):
     overlapped = Layout(1, "ray", Resources(1, 5, 1))
     assert predicted_speed(overlapped, costs, config, cores=2) == pytest.approx(1 / (3 * MS))
     five = Layout(5, "serial", Resources(0, 1, 1))
-    exchange = 5 * 5e-4 + 1.2e-9 * 2 * 4 / 5 * 1e6
+    exchange = 5 * SUM_LATENCY + SUM_SECONDS_PER_BYTE * 2 * 4 / 5 * 1e6
     assert predicted_speed(five, costs, config, cores=5) == pytest.approx(100 / (0.08 + exchange))
+    slower = replace(costs, step_overhead=10 * MS, update_overhead=50 * MS)
+    assert predicted_speed(serial, slower, config, cores=1) == pytest.approx(100 / (0.1 * (1 + 10 / 5) + 0.3 + 0.05))
+    more_games = Layout(1, "serial", Resources(0, 20, 1))
+    assert predicted_speed(more_games, slower, config, cores=1) == pytest.approx(100 / (0.1 * (1 + 10 / 20) + 0.3 + 0.05))
+    assert predicted_speed(overlapped, slower, config, cores=2) == pytest.approx(100 / 0.35)
+
+
+def test_a_config_keeps_what_a_resumed_run_depends_on(make_config):
+    config = automatic(make_config, batch_size=8)
+    several = Layout(2, "serial", Resources(0, 16, 1)).applied_to(config)
+    assert (several.learner.learners, several.actors.pool, several.actors.envs_per_actor) == (2, "serial", 16)
+    assert choose_layout(several, SHALLOW, 64) == Layout(2, "serial", Resources(0, 16, 1))
+    plain = Layout(1, "serial", Resources(0, 8, 1)).applied_to(config)
+    assert (plain.learner.learners, plain.actors.pool, plain.actors.envs_per_actor) == (1, "serial", 0)
+    actors = Layout(1, "ray", Resources(3, 16, 2)).applied_to(config)
+    assert (actors.learner.learners, actors.actors.pool, actors.actors.envs_per_actor) == (1, "ray", 0)

@@ -108,6 +108,36 @@ def test_serial_pools_are_deterministic_given_the_seed(make_pool):
     assert not all(torch.equal(a.frames, b.frames) for a, b in zip(ours, other, strict=True))
 
 
+def test_a_serial_rollout_of_more_games_than_a_batch_gives_several_batches(make_pool):
+    pool, learner = make_pool("serial", game=COUNTER, envs_per_actor=8)
+    versions = []
+    for version in range(1, 5):
+        versions.append(pool.next_batch().version.tolist())
+        pool.publish(learner.weights(), version)
+    assert versions == [[0] * 4, [0] * 4, [2] * 4, [2] * 4]
+    assert pool.report().rollout_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("action", lambda action: action + 10**6),
+        ("action", lambda action: action[:1]),
+        ("reward", lambda reward: reward * float("nan")),
+        ("frames", lambda frames: frames.float()),
+        ("stack", lambda stack: stack[..., :1]),
+        ("version", lambda version: version[:1]),
+    ],
+)
+def test_waiting_trajectories_of_a_checkpoint_are_checked(make_pool, name, change):
+    pool, _ = make_pool("serial", envs_per_actor=12)
+    pool.next_batch()
+    tensors, values = pool.state_dict()
+    pool.load_state_dict(tensors, values)
+    with pytest.raises(ValueError, match="waiting trajectory"):
+        pool.load_state_dict(tensors | {f"waiting.{name}": change(tensors[f"waiting.{name}"])}, values)
+
+
 @pytest.mark.parametrize("given", ["a core", "a core that is not there", "none"])
 def test_an_actor_is_pinned_to_its_core_if_it_has_one(make_pool, monkeypatch, given):
     usable = psutil.Process().cpu_affinity()

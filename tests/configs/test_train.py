@@ -62,6 +62,9 @@ def test_only_what_does_not_alter_the_learning_may_change_on_resume(make_config)
     for change in ({"seed": 2}, {"torso": "deep"}, {"game": "pong"}, {"batch_size": 8}, {"learning_rate": 1.0}):
         with pytest.raises(ConfigError, match=next(iter(change)).replace("_", "-")):
             make_config(**change).check_resumes(started)
+    make_config(pool="ray", envs_per_actor=9).check_resumes(make_config(pool="ray"))
+    with pytest.raises(ConfigError, match="a serial run that was started with --envs-per-actor 0 cannot resume with 9"):
+        make_config(envs_per_actor=9).check_resumes(started)
 
 
 class Watched:

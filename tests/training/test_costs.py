@@ -11,9 +11,22 @@ from training.costs import layout_for, measure_costs
 @pytest.mark.parametrize("task", ["none", "reverse_gvf"])
 def test_costs_are_measured_by_a_rollout_and_an_update(make_config, task):
     found = measure_costs(make_config(task=task, batch_size=4))
-    assert 0 < found.rollout < 1
-    assert 0 < found.update < 1
+    assert 0 < found.rollout_of(4) < 1
+    assert 0 < 20 * found.update + found.update_overhead < 10
     assert found.bytes_per_update > 4 * 100_000
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((4, 9.0), (16, 21.0), (5.0, 1.0)),  # 5 + x
+        ((16, 21.0), (16, 21.0), (0.0, 21 / 16)),
+        ((4, 30.0), (16, 21.0), (21.0, 0.0)),  # Noise: more games cannot cost less.
+        ((4, 1.0), (16, 16.0), (0.0, 1.0)),
+    ],
+)
+def test_costs_are_an_overhead_and_a_part_in_proportion(first, second, expected):
+    assert costs_module._line(first, second) == pytest.approx(expected)
 
 
 def test_a_longer_period_makes_updates_and_sums_cheaper(make_config):

@@ -84,6 +84,8 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
         {"game": "catch", "lstm_size": 8, "task": "reverse_gvf", "meta_interval": 4},
         {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
         {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5},
+        {"game": "catch", "lstm_size": 8, "envs_per_actor": 16},
+        {"game": "catch", "envs_per_actor": 6},
         *(
             pytest.param({"game": "catch", "task": task}, marks=pytest.mark.slow)
             for task in ("random_gvf", "random_reverse_gvf", "pixel_control", "reward_prediction")
