@@ -32,7 +32,9 @@ THREAD_EXPONENT = 0.8
 RAY_OVERHEAD = 1.08
 """Cost of a rollout in a Ray actor, transfer and collation included, relative to a serial one."""
 SUM_SECONDS_PER_BYTE, SUM_LATENCY = 1.2e-9, 5e-4
-"""Of a sum over two ranks on one machine (gloo over loopback)."""
+"""Of a sum over two ranks on one machine."""
+NETWORK_SECONDS_PER_BYTE, NETWORK_LATENCY = 4e-9, 1e-3
+"""Of a sum over two ranks on two machines, at two gigabits a second."""
 TOLERANCE = 0.03
 """Relative differences of predicted speeds that do not count."""
 
@@ -84,21 +86,29 @@ class Layout:
         return f"{_counted(self.learners, 'learner')} x ({each})"
 
 
-def choose_layout(config: TrainConfig, costs: Costs, cores: int, gpus: int = 0) -> Layout:
-    """The fastest layout on a number of cores and GPUs; what the config sets is kept."""
-    found = [(predicted_speed(layout, costs, config, cores, gpus), layout) for layout in _layouts(config, cores, gpus)]
+def choose_layout(config: TrainConfig, costs: Costs, cores: int, gpus: int = 0, cores_here: int = 0) -> Layout:
+    """The fastest layout on a number of cores and GPUs; what the config sets is kept.
+
+    `cores_here` are those of the launching machine, if the others are elsewhere in a cluster.
+    """
+    found = [
+        (predicted_speed(layout, costs, config, cores, gpus, cores_here), layout)
+        for layout in _layouts(config, cores, gpus, cores_here or cores)
+    ]
     best = max(speed for speed, _ in found)
     return min((layout for speed, layout in found if speed >= (1 - TOLERANCE) * best), key=_complexity)
 
 
-def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus: int = 0) -> float:
+def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus: int = 0, cores_here: int = 0) -> float:
     """Environment steps per second."""
     steps = config.learner.unroll * config.learner.batch_size
     share = steps / layout.learners
     exchange = 0.0
     if layout.learners > 1:
         volume = 2 * (layout.learners - 1) / layout.learners * costs.bytes_per_update
-        exchange = SUM_LATENCY * layout.learners + SUM_SECONDS_PER_BYTE * volume
+        over_network = 0 < cores_here < cores
+        exchange = (NETWORK_LATENCY if over_network else SUM_LATENCY) * layout.learners
+        exchange += (NETWORK_SECONDS_PER_BYTE if over_network else SUM_SECONDS_PER_BYTE) * volume
     crowding = max(1.0, layout.learners / cores)
     rollout = costs.rollout_of(layout.resources.envs_per_actor)
     if layout.pool == "serial":
@@ -112,7 +122,7 @@ def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: in
     return steps / max(learning, playing, turns)
 
 
-def _layouts(config: TrainConfig, cores: int, gpus: int) -> Iterator[Layout]:
+def _layouts(config: TrainConfig, cores: int, gpus: int, cores_here: int) -> Iterator[Layout]:
     """All layouts that fit what the config sets, the number of cores and the bound of the lag."""
     learner, actors = config.learner, config.actors
     needs_actors = bool(actors.num_actors or learner.learner_threads or actors.ray_address)
@@ -127,15 +137,15 @@ def _layouts(config: TrainConfig, cores: int, gpus: int) -> Iterator[Layout]:
             more = 1 if actors.pool == "serial" else min(MAX_LAG, math.ceil(PREFERRED_MIN_ENVS / batch))
             yield Layout(learners, "serial", Resources(0, actors.envs_per_actor or more * batch, 1))
         if actors.pool != "serial":
-            yield from _with_actors(config, learners, batch, max(1, cores // learners), gpus)
+            yield from _with_actors(config, learners, batch, max(1, cores // learners), gpus, cores_here)
 
 
-def _with_actors(config: TrainConfig, learners: int, batch: int, cores: int, gpus: int) -> Iterator[Layout]:
+def _with_actors(config: TrainConfig, learners: int, batch: int, cores: int, gpus: int, cores_here: int) -> Iterator[Layout]:
     """Layouts with Ray actors, `cores` per rank."""
     learner, actors = config.learner, config.actors
     most_games = MAX_LAG * batch // actors.in_flight
     most_actors = max(1, most_games // (actors.envs_per_actor or MIN_ENVS))
-    most_threads = 1 if gpus else max(1, min(MAX_LEARNER_THREADS, cores - 1))
+    most_threads = 1 if gpus else max(1, min(MAX_LEARNER_THREADS, cores - 1, cores_here))
     asked = [learner.learner_threads] if learner.learner_threads else range(1, most_threads + 1)
     for threads in dict.fromkeys(map(allowed_threads, asked)):
         number = actors.num_actors or max(1, min(cores - threads, most_actors))

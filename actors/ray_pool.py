@@ -24,12 +24,13 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from actors.cluster import error_cause, error_kind, start_ray, stop_ray
+from actors.nodes import check_software, software
 from actors.pool import PoolHealth, PoolReport, rank_seed
 from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
 from agents.batch import Batch
-from configs.errors import PoolError, StopRequested
+from configs.errors import PoolError, StopRequested, VersionError
 from configs.train import TrainConfig
 from envs.registry import game_spec
 
@@ -49,7 +50,8 @@ START_TIMEOUT = 300.0
 class RolloutActor:
     """A single-threaded rollout worker in a process of its own, pinned to `core` if one is given."""
 
-    def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None):
+    def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None, expected: dict[str, str]):
+        check_software(expected)
         torch.set_num_threads(1)
         if core is not None:
             with suppress(OSError):  # The core may be gone by now; then the actor runs on any.
@@ -109,6 +111,8 @@ class RayPool:
         self._weights_ref: tuple[ray.ObjectRef, int] | None = None
         self._collator = Collator(config.learner.batch_size // config.learner.ranks)
         self._report = PoolReport()
+        self._software = software()
+        self._received = False
 
     def next_batch(self) -> Batch:
         start = time.perf_counter()
@@ -170,7 +174,7 @@ class RayPool:
     def _create(self, core: int | None) -> Any:
         seed = rank_seed(self._config.run.seed, self._rank, self._created)
         self._created += 1
-        return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core)
+        return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core, self._software)
 
     def _submit(self, slot: ActorSlot) -> None:
         if self._published is None:
@@ -202,6 +206,7 @@ class RayPool:
             return
         slot.last_heard = time.monotonic()
         slot.num_trajectories += 1
+        self._received = True
         if slot.num_trajectories >= FAILURES_CLEARED_AFTER:
             slot.failures.clear()
         slot.memory_bytes = trajectory.cost.memory_bytes
@@ -216,7 +221,11 @@ class RayPool:
             late = slot.actor is not None and time.monotonic() - slot.last_heard > allowed
             # The learner may have been too busy to receive a result that is ready.
             if late and not ray.wait(list(slot.calls), timeout=0)[0]:
-                self._remove_failed(slot, "timeout", f"it returned no trajectory for {allowed:g} s")
+                if self._received and not slot.num_trajectories and _is_pending(slot.actor):
+                    slot.last_heard = time.monotonic()
+                    log.warning("actor %d waits for a free CPU of the cluster", slot.number)
+                else:
+                    self._remove_failed(slot, "timeout", f"it returned no trajectory for {allowed:g} s")
 
     def _remove_failed(self, slot: ActorSlot, kind: str, cause: str) -> None:
         """Kill a failed or hung actor, drop its calls, and schedule the start of the next one."""
@@ -226,9 +235,19 @@ class RayPool:
         slot.calls.clear()
         slot.actor, slot.memory_bytes = None, 0
         slot.failures[kind] += 1
+        if kind == VersionError.__name__ and not self._received:
+            raise PoolError(cause.partition(": ")[2])
         if slot.failures[kind] >= MAX_FAILURES:
             raise PoolError(f"actor {slot.number} failed {MAX_FAILURES} times in the same way: {cause}")
         pause = BACKOFF_SECONDS[min(slot.failures.total(), len(BACKOFF_SECONDS)) - 1]
         slot.retry_at = time.monotonic() + pause
         self._restarts += 1
         log.warning("actor %d failed and is replaced%s: %s", slot.number, f" in {pause:g} s" if pause else "", cause)
+
+
+def _is_pending(actor: Any) -> bool:
+    """Whether an actor waits for a node that can take it."""
+    try:
+        return ray._private.state.actors(actor._actor_id.hex()).get("State") == "PENDING_CREATION"
+    except (RayError, AttributeError, ValueError):
+        return False

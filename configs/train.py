@@ -83,6 +83,8 @@ class LearnerConfig:
     learner_timeout: Annotated[float, EXECUTION] = 60.0
     """Seconds without an answer after which a learner process counts as hung, and all of them start again from the newest
     checkpoint."""
+    learner_resource: Annotated[str, EXECUTION] = ""
+    """Custom resource of a Ray cluster of which every learner but the first takes 1; it places them on nodes that have it."""
     device: Annotated[Literal["auto", "cpu", "cuda"], EXECUTION] = "auto"
     """Where the learner computes; auto takes a GPU if there is one."""
     learner_threads: Annotated[int, Setting(most=2**10, role="execution", ray_pool_only=True)] = 0
@@ -163,6 +165,8 @@ class ActorConfig:
     """Seconds without a trajectory after which an actor is restarted; a new actor has five minutes to start."""
     ray_address: Annotated[str, Setting(role="execution", ray_pool_only=True)] = ""
     """Address of a running Ray cluster to join; empty starts a local one for this run. To be given again on --resume."""
+    cluster_timeout: Annotated[float, Setting(role="execution", ray_pool_only=True)] = 60.0
+    """Seconds to wait for free CPUs of a cluster, and for nodes that its autoscaler adds."""
 
 
 @dataclass(frozen=True)

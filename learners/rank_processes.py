@@ -48,12 +48,17 @@ class RankProcess:
 class RankProcesses:
     """Context in which ranks 1 to N - 1 run; the processes end with it."""
 
-    def __init__(self, cores: Sequence[Sequence[int]], timeout: float, stop: threading.Event, num_gpus: int = 0):
-        """`cores` are those that each process is pinned to, if any; a process silent for `timeout` seconds is killed."""
+    def __init__(
+        self, cores: Sequence[Sequence[int]], timeout: float, stop: threading.Event, place: dict[str, Any] | None = None
+    ):
+        """`cores` are those that each process is pinned to, if any, and `place` is what each takes of Ray's resources.
+
+        A process that is silent for `timeout` seconds is killed.
+        """
         self._timeout = timeout
         self._stop = stop
         self._cause = ""
-        remote: Any = ray.remote(num_cpus=1, num_gpus=num_gpus, max_restarts=0)(RankProcess)
+        remote: Any = ray.remote(max_restarts=0, **(place or {"num_cpus": 1}))(RankProcess)
         start = remote.options(max_concurrency=3).remote
         self._processes = {rank: start(of_rank) for rank, of_rank in enumerate(cores, start=1)}
         self._places: dict[int, tuple[str, int]] = {}

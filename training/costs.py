@@ -31,14 +31,27 @@ EXTREMES = [
 """Costs between which most lie: if all of them give the same layout, nothing needs to be measured."""
 
 
-def layout_for(config: TrainConfig, cores: int, measure: Callable[[TrainConfig], Costs] | None = None) -> Layout:
-    """The layout of a run on a number of cores and the GPUs of this machine; measures its costs if they matter."""
-    gpus = torch.cuda.device_count() if choose_device(config.learner.device).type == "cuda" else 0
-    possible = {choose_layout(config, costs, cores, gpus) for costs in EXTREMES}
+def layout_for(
+    config: TrainConfig,
+    cores: int,
+    measure: Callable[[TrainConfig], Costs] | None = None,
+    gpus: int | None = None,
+    cores_here: int = 0,
+) -> Layout:
+    """The layout of a run; measures its costs if they matter.
+
+    `cores` and `gpus` (by default this machine's) are those that it may use, `cores_here` those of the launching machine in a
+    cluster.
+    """
+    if choose_device(config.learner.device).type != "cuda":
+        gpus = 0
+    elif gpus is None:
+        gpus = torch.cuda.device_count()
+    possible = {choose_layout(config, costs, cores, gpus, cores_here) for costs in EXTREMES}
     if len(possible) == 1:
         return possible.pop()
     tell("measuring what a rollout and an update cost")
-    return choose_layout(config, (measure or measure_costs)(config), cores, gpus)
+    return choose_layout(config, (measure or measure_costs)(config), cores, gpus, cores_here)
 
 
 def measure_costs(config: TrainConfig) -> Costs:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -50,12 +51,12 @@ def play_rounds(round_: Round, stop: threading.Event, begin: Callable[[TrainingR
             begin(run)
         begun = True
 
-    where = f"joining Ray at {config.actors.ray_address}" if config.actors.ray_address else "starting Ray"
-    tell(f"{where} with {counted(config.learner.learners, 'learner')}")
     resources, learners = round_.resources, config.learner.learners
     with ExitStack() as stack:
-        start_ray(config.actors.ray_address, learners - 1 + learners * resources.num_actors)
-        stack.callback(stop_ray)
+        if not config.actors.ray_address:
+            tell(f"starting Ray with {counted(learners, 'learner')}")
+            start_ray("", learners - 1 + learners * resources.num_actors)
+            stack.callback(stop_ray)
         while True:
             frame = _frame(round_)
             try:
@@ -103,7 +104,12 @@ def learner_group(round_: Round, stop: threading.Event) -> Iterator[Ranks]:
         stack.enter_context(_pinned(cores[0]))
         listener = stack.enter_context(listen(host))
         rendezvous = Rendezvous(host, listener.getsockname()[1], learners, COLLECTIVE_SECONDS)
-        processes = RankProcesses(cores[1:], config.learner.learner_timeout, stop, num_gpus=0)
+        place: dict[str, Any] = {"num_cpus": round_.resources.learner_threads if config.actors.ray_address else 1}
+        if config.actors.ray_address and device.type == "cuda":
+            place["num_gpus"] = 1
+        if config.learner.learner_resource:
+            place["resources"] = {config.learner.learner_resource: 1}
+        processes = RankProcesses(cores[1:], config.learner.learner_timeout, stop, place)
         stack.enter_context(processes)
         processes.start(play_as_rank, round_, rendezvous)
         try:

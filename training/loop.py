@@ -8,6 +8,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from actors.layout import Layout
 from actors.resources import available_cores
 from agents.ranks import ONE_RANK
 from agents.tasks import check_compiles
@@ -54,7 +55,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
         cores = cores or available_cores()
         set_threads(1)
-        layout = layout_for(config, cores)
+        layout = _layout_on_cluster(config, stop, stack) if config.actors.ray_address else layout_for(config, cores)
         config = layout.applied_to(config)
         set_threads(layout.resources.learner_threads)
 
@@ -84,6 +85,19 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         if run is None or run.learner.frame < config.run.frames or stop.is_set():
             return None
         return _conclude(run, stop, cores)
+
+
+def _layout_on_cluster(config: TrainConfig, stop: threading.Event, stack: ExitStack) -> Layout:
+    """Join the cluster until `stack` ends, and choose from what is free there."""
+    from actors.cluster import start_ray, stop_ray  # Ray takes seconds to import.
+    from actors.nodes import wait_for_cluster
+
+    tell(f"joining Ray at {config.actors.ray_address}")
+    start_ray(config.actors.ray_address, 0)
+    stack.callback(stop_ray)
+    found = wait_for_cluster(config, stop, tell)
+    tell(f"the cluster has {found.describe()}")
+    return layout_for(config, found.cpus, gpus=found.gpus, cores_here=found.cores_here)
 
 
 def _checkpoint_to_resume(directory: RunDirectory, keep: int) -> Checkpoint | None:

@@ -74,9 +74,8 @@ def play_round(
 def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event, rank: int = 0) -> ActorPool:
     if config.actors.pool == "serial":
         return SerialPool(config, rank)
-    if rank == 0 and config.learner.learners == 1:
-        where = f"joining Ray at {config.actors.ray_address}" if config.actors.ray_address else "starting Ray"
-        tell(f"{where} with {counted(resources.num_actors, 'actor')}")
+    if rank == 0 and config.learner.learners == 1 and not config.actors.ray_address:
+        tell(f"starting Ray with {counted(resources.num_actors, 'actor')}")
     from actors.ray_pool import RayPool  # Ray takes seconds to import, and serial runs do without it.
 
     return RayPool(config, resources, stop, rank)
