@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -116,8 +117,8 @@ def process_group(
     Raises RankError if they do not come.
     """
     timeout = timedelta(seconds=rendezvous.timeout)
-    if rendezvous.local:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    # Without it gloo listens on the address that this host's name resolves to, which often is a loopback address.
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(rendezvous.host)
     with _peers():
         store = dist.TCPStore(
             rendezvous.host,
@@ -151,6 +152,21 @@ def _start_sum(flat: Tensor) -> Callable[[], Tensor]:
         return flat
 
     return wait
+
+
+def interface_towards(host: str) -> str:
+    """The network interface through which this machine reaches `host`. Raises RankError if it does not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:  # Nothing is sent.
+            probe.connect(address)
+            own = probe.getsockname()[0]
+    except OSError as error:
+        raise RankError(f"learners cannot meet at {host}: {error.strerror}") from None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == own for each in addresses):
+            return name
+    raise RankError(f"learners cannot meet at {host}: no network interface has the address {own}")
 
 
 def listen(host: str, port: int = 0) -> socket.socket:

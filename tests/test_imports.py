@@ -21,6 +21,7 @@ MAY_IMPORT = {
 """By package, the other packages of ours that it may import."""
 RAY_FILES = {
     "actors/cluster.py",
+    "actors/nodes.py",
     "actors/ray_pool.py",
     "learners/rank_processes.py",
     "studies/compare/scheduler.py",

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import RankError
 from learners import process_group as module
-from learners.process_group import LOOPBACK, Rendezvous, listen, process_group
+from learners.process_group import LOOPBACK, Rendezvous, interface_towards, listen, process_group
 
 SIZES = (3, 1000, 40_001)
 ROUNDS = 3
@@ -54,6 +55,15 @@ def sums_of_ranks(number, least):
             process.join(timeout=10)
             process.kill()
         listener.close()
+
+
+def test_ranks_use_the_interface_that_reaches_the_first(monkeypatch):
+    assert interface_towards(LOOPBACK) == "lo"
+    with pytest.raises(RankError, match=r"learners cannot meet at no-such-host.invalid"):
+        interface_towards("no-such-host.invalid")
+    monkeypatch.setattr(module.psutil, "net_if_addrs", dict)
+    with pytest.raises(RankError, match=r"no network interface has the address 127.0.0.1"):
+        interface_towards(LOOPBACK)
 
 
 @pytest.mark.parametrize(("number", "least"), [(2, 100), (3, 100), (2, 10**9)])
