@@ -92,34 +92,57 @@ def choose_layout(config: TrainConfig, costs: Costs, cores: int, gpus: int = 0, 
     `cores_here` are those of the launching machine, if the others are elsewhere in a cluster.
     """
     found = [
-        (predicted_speed(layout, costs, config, cores, gpus, cores_here), layout)
+        (predict(layout, costs, config, cores, gpus, cores_here).steps_per_second, layout)
         for layout in _layouts(config, cores, gpus, cores_here or cores)
     ]
     best = max(speed for speed, _ in found)
     return min((layout for speed, layout in found if speed >= (1 - TOLERANCE) * best), key=_complexity)
 
 
-def predicted_speed(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus: int = 0, cores_here: int = 0) -> float:
-    """Environment steps per second."""
+@dataclass(frozen=True)
+class Prediction:
+    """Speed of a layout, as the slowest of its parts allows."""
+
+    steps_per_second: float
+    seconds: dict[str, float]
+    """Of each part per update, if nothing else were there; the parts overlap, except in a serial layout, whose sum counts."""
+    lag: float
+    """Updates by which the policy of a trajectory lags behind, at most in a serial layout, typically with actors."""
+
+    @property
+    def bottleneck(self) -> str:
+        return max(self.seconds, key=self.seconds.__getitem__)
+
+
+def predict(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus: int = 0, cores_here: int = 0) -> Prediction:
+    """The speed of a layout on a number of cores and GPUs; `cores_here` as in `choose_layout`."""
     steps = config.learner.unroll * config.learner.batch_size
-    share = steps / layout.learners
+    share, resources = steps / layout.learners, layout.resources
     exchange = 0.0
     if layout.learners > 1:
         volume = 2 * (layout.learners - 1) / layout.learners * costs.bytes_per_update
         over_network = 0 < cores_here < cores
         exchange = (NETWORK_LATENCY if over_network else SUM_LATENCY) * layout.learners
         exchange += (NETWORK_SECONDS_PER_BYTE if over_network else SUM_SECONDS_PER_BYTE) * volume
-    crowding = max(1.0, layout.learners / cores)
-    rollout = costs.rollout_of(layout.resources.envs_per_actor)
+    rollout = costs.rollout_of(resources.envs_per_actor)
+    batch = config.learner.batch_size / layout.learners
     if layout.pool == "serial":
-        return steps / ((share * (rollout + costs.update) + costs.update_overhead) * crowding + exchange)
-    threads, actors = layout.resources.learner_threads, layout.resources.num_actors
-    learning = share * costs.update / (1.0 if gpus else threads**THREAD_EXPONENT) + costs.update_overhead + exchange
-    playing = share * rollout * RAY_OVERHEAD / actors
-    # More processes than cores take turns.
+        crowding = max(1.0, layout.learners / cores)
+        seconds = {
+            "rollouts": share * rollout * crowding,
+            "updates": (share * costs.update + costs.update_overhead) * crowding,
+            "sums": exchange,
+        }
+        return Prediction(steps / sum(seconds.values()), seconds, math.ceil(resources.envs_per_actor / batch) - 1)
+    speed_up = 1.0 if gpus else resources.learner_threads**THREAD_EXPONENT
     update = 0.0 if gpus else steps * costs.update + layout.learners * costs.update_overhead
-    turns = (steps * rollout * RAY_OVERHEAD + update) / cores
-    return steps / max(learning, playing, turns)
+    seconds = {
+        "updates and sums": share * costs.update / speed_up + costs.update_overhead + exchange,
+        "rollouts": share * rollout * RAY_OVERHEAD / resources.num_actors,
+        "cores": (steps * rollout * RAY_OVERHEAD + update) / cores,  # More processes than cores take turns.
+    }
+    lag = config.actors.in_flight * resources.num_actors * resources.envs_per_actor / batch
+    return Prediction(steps / max(seconds.values()), seconds, lag)
 
 
 def _layouts(config: TrainConfig, cores: int, gpus: int, cores_here: int) -> Iterator[Layout]:

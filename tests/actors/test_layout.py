@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.layout import MAX_LAG, MIN_ENVS, SUM_LATENCY, SUM_SECONDS_PER_BYTE, Costs, Layout, choose_layout, predicted_speed
+from actors.layout import MAX_LAG, MIN_ENVS, SUM_LATENCY, SUM_SECONDS_PER_BYTE, Costs, Layout, choose_layout, predict
 from actors.resources import Resources
 
 MS = 1e-3
@@ -90,17 +90,39 @@ def test_predicted_speed_by_hand(make_config):
     config = automatic(make_config, batch_size=5)
     costs = Costs(rollout=1 * MS, update=3 * MS, bytes_per_update=1e6)
     serial = Layout(1, "serial", Resources(0, 5, 1))
-    assert predicted_speed(serial, costs, config, cores=1) == pytest.approx(250)
+    assert predict(serial, costs, config, cores=1).steps_per_second == pytest.approx(250)
     overlapped = Layout(1, "ray", Resources(1, 5, 1))
-    assert predicted_speed(overlapped, costs, config, cores=2) == pytest.approx(1 / (3 * MS))
+    assert predict(overlapped, costs, config, cores=2).steps_per_second == pytest.approx(1 / (3 * MS))
     five = Layout(5, "serial", Resources(0, 1, 1))
     exchange = 5 * SUM_LATENCY + SUM_SECONDS_PER_BYTE * 2 * 4 / 5 * 1e6
-    assert predicted_speed(five, costs, config, cores=5) == pytest.approx(100 / (0.08 + exchange))
+    assert predict(five, costs, config, cores=5).steps_per_second == pytest.approx(100 / (0.08 + exchange))
     slower = replace(costs, step_overhead=10 * MS, update_overhead=50 * MS)
-    assert predicted_speed(serial, slower, config, cores=1) == pytest.approx(100 / (0.1 * (1 + 10 / 5) + 0.3 + 0.05))
+    assert predict(serial, slower, config, cores=1).steps_per_second == pytest.approx(100 / (0.1 * (1 + 10 / 5) + 0.3 + 0.05))
     more_games = Layout(1, "serial", Resources(0, 20, 1))
-    assert predicted_speed(more_games, slower, config, cores=1) == pytest.approx(100 / (0.1 * (1 + 10 / 20) + 0.3 + 0.05))
-    assert predicted_speed(overlapped, slower, config, cores=2) == pytest.approx(100 / 0.35)
+    assert predict(more_games, slower, config, cores=1).steps_per_second == pytest.approx(
+        100 / (0.1 * (1 + 10 / 20) + 0.3 + 0.05)
+    )
+    assert predict(overlapped, slower, config, cores=2).steps_per_second == pytest.approx(100 / 0.35)
+
+
+def test_the_bottleneck_and_the_lag_are_predicted(make_config):
+    config = automatic(make_config, batch_size=5, in_flight=2)
+    learning, playing = Costs(rollout=1 * MS, update=3 * MS), Costs(rollout=3 * MS, update=1 * MS)
+    one, four = Layout(1, "ray", Resources(1, 5, 1)), Layout(1, "ray", Resources(4, 10, 1))
+    assert predict(one, learning, config, cores=9).bottleneck == "updates and sums"
+    assert predict(one, playing, config, cores=9).bottleneck == "rollouts"
+    assert predict(four, playing, config, cores=2).bottleneck == "cores"
+    assert (predict(one, playing, config, 9).lag, predict(four, playing, config, 9).lag) == (2, 16)
+    serial = Layout(1, "serial", Resources(0, 20, 1))
+    assert predict(serial, playing, config, 1).lag == 3
+    assert predict(serial, playing, config, 1).bottleneck == "rollouts"
+
+
+def test_sums_over_a_network_cost_more(make_config):
+    config, two = automatic(make_config, batch_size=8), Layout(2, "ray", Resources(2, 4, 1))
+    costs = Costs(rollout=0.1 * MS, update=1 * MS, bytes_per_update=1e7)
+    here, apart = (predict(two, costs, config, cores=8, cores_here=cores).seconds["updates and sums"] for cores in (8, 4))
+    assert apart - here == pytest.approx(2 * (1e-3 - SUM_LATENCY) + (4e-9 - SUM_SECONDS_PER_BYTE) * 1e7)
 
 
 def test_a_config_keeps_what_a_resumed_run_depends_on(make_config):
