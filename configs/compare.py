@@ -130,7 +130,7 @@ class CompareConfig:
         ours = facts(CompareConfig)
         values = {
             name: value
-            for name, value in without_execution(asdict(self)).items()
+            for name, value in without_execution(asdict(replace(self, learner=replace(self.learner, learners=1)))).items()
             if name not in ours or ours[name].role != "execution"
         }
         del values["vary"]

@@ -77,7 +77,7 @@ class LearnerConfig:
     """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
     """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
-    learners: Annotated[int, Setting(most=2**10)] = 1
+    learners: Annotated[int, Setting(most=2**10)] = 0
     """Learner processes that share each batch and sum their gradients, each with a pool of its own; 0 chooses from the costs of
     an update and of a rollout (1 with --pool serial)."""
     learner_timeout: Annotated[float, EXECUTION] = 60.0
@@ -150,9 +150,9 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    pool: Literal["auto", "ray", "serial"] = "ray"
+    pool: Literal["auto", "ray", "serial"] = "auto"
     """ray: actors in separate processes. serial: rollouts in the learners' processes; bit-for-bit reproducible. auto: the one
-    that should be faster."""
+    that should be faster, from the costs of an update and of a rollout."""
     num_actors: Annotated[int, Setting(most=2**14, role="execution", ray_pool_only=True)] = 0
     """Actor processes; 0 chooses from the number of cores, with policy lag kept low."""
     envs_per_actor: Annotated[int, Setting(most=2**12, role="execution")] = 0

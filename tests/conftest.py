@@ -19,8 +19,8 @@ def make_config(tmp_path):
 
     def make(**overrides):
         values = {
-            "game": "catch", "torso": "shallow", "batch_size": 4, "unroll": 5, "pool": "serial", "frames": 200,
-            "run_dir": str(tmp_path / "run"), "log_frames": 20, "eval_episodes": 0,
+            "game": "catch", "torso": "shallow", "batch_size": 4, "unroll": 5, "pool": "serial", "learners": 1,
+            "frames": 200, "run_dir": str(tmp_path / "run"), "log_frames": 20, "eval_episodes": 0,
         } | overrides  # fmt: skip
         groups = {
             "env": EnvConfig,

@@ -162,8 +162,8 @@ def test_a_run_killed_while_writing_a_checkpoint_equals_an_uninterrupted_one(who
 @pytest.mark.slow
 def test_a_ray_run_killed_twenty_times_ends_with_one_curve(tmp_path):
     run_dir, frames, kills = tmp_path / "run", 400_000, 20
-    new = ["--game", "catch", "--torso", "shallow", "--batch-size", 8, "--unroll", 5, "--num-actors", 1, "--eval-episodes", 0,
-           "--frames", frames, "--log-frames", 2000, "--checkpoint-minutes", 0.02]  # fmt: skip
+    new = ["--game", "catch", "--torso", "shallow", "--batch-size", 8, "--unroll", 5, "--num-actors", 1, "--learners", 1,
+           "--eval-episodes", 0, "--frames", frames, "--log-frames", 2000, "--checkpoint-minutes", 0.02]  # fmt: skip
     moments, recoveries = random.Random(0), []
     for kill in range(kills):
         started, before = time.monotonic(), newest_frame(run_dir)

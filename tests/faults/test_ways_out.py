@@ -21,7 +21,7 @@ from tests.helpers.running import ROOT, count_lines, is_gone, rollout_actors, st
 from training.loop import train
 
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--frames", 10**9, "--batch-size", 4, "--unroll", 5,
-         "--log-frames", 400]  # fmt: skip
+         "--log-frames", 400, "--pool", "ray", "--learners", 1]  # fmt: skip
 
 
 def plasma_files():
