@@ -206,8 +206,8 @@ def measure_learner(config: TrainConfig, resources: Resources, seconds: float) -
     return [Part("collate", collating * threads / frames), Part("learner", stepping * threads / frames)]
 
 
-def measure_training(config: TrainConfig, seconds: float, stop: threading.Event) -> dict[str, float]:
-    """Throughput of `launch.py train` after its warm-up, and the shares of time of its parts."""
+def measure_training(config: TrainConfig, seconds: float, stop: threading.Event, also: Sequence[str] = ()) -> dict[str, float]:
+    """Throughput of `launch.py train` after its warm-up, the shares of time of its parts, and means of other metrics."""
     ended = threading.Event()
 
     def end_later() -> None:
@@ -222,11 +222,11 @@ def measure_training(config: TrainConfig, seconds: float, stop: threading.Event)
         train(config.with_run(run_dir=str(run_dir)), ended)
         if stop.is_set():
             raise StopRequested
-        return summarise(_whole_lines(metrics))
+        return summarise(_whole_lines(metrics), also)
 
 
-def summarise(lines: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Throughput and shares of time from the metrics of a run, without its warm-up.
+def summarise(lines: Sequence[dict[str, float]], also: Sequence[str] = ()) -> dict[str, float]:
+    """Throughput, shares of time and means of other metrics from the metrics of a run, without its warm-up.
 
     Lines of batches that needed no new trajectory have no actor times.
     """
@@ -235,7 +235,7 @@ def summarise(lines: Sequence[dict[str, float]]) -> dict[str, float]:
     shares: dict[str, list[float]] = {}
     for line in measured:
         for name, value in line.items():
-            if name.startswith("time/"):
+            if name.startswith("time/") or name in also:
                 shares.setdefault(name.removeprefix("time/"), []).append(value)
     return {"frames_per_second": speed} | {name: float(np.mean(values)) for name, values in shares.items()}
 

@@ -1,0 +1,50 @@
+"""The model of throughput beside measured runs."""
+
+import json
+
+import pytest
+
+from actors.layout import Costs
+from studies.benchmark import scaling
+from studies.benchmark.scaling import PAPER_FRAMES, Row, paper_cost, predict_machines
+
+MS = 1e-3
+
+
+def test_the_error_is_relative_to_what_was_measured():
+    assert Row("a", predicted=90.0, bottleneck="", lag=0, measured=100.0).error == pytest.approx(-0.1)
+    assert Row("a", predicted=90.0, bottleneck="", lag=0).error is None
+
+
+def test_the_cost_of_the_papers_experiment_by_hand():
+    """4 frames a step; 2 ms a step to play (half of it overhead shared by 16 games) and 3 ms to learn."""
+    found = paper_cost(Costs(rollout=1 * MS, update=3 * MS, step_overhead=16 * MS), frames_per_step=4)
+    steps = PAPER_FRAMES / 4
+    assert found["core_hours"] == pytest.approx(steps * 5 * MS / 3600)
+    assert found["actor_core_hours"] == pytest.approx(steps * 2 * MS / 3600)
+    assert found["gpu_hours"] == pytest.approx(steps * 3 * MS / scaling.ASSUMED_GPU_SPEED_UP / 3600)
+
+
+def test_larger_machines_are_predicted_to_be_faster():
+    speeds = [row.predicted for row in predict_machines("pong", Costs(0.8 * MS, 2.7 * MS, 1e7), batch_size=32)]
+    assert speeds == sorted(speeds)
+    assert speeds[-1] > 4 * speeds[0]
+
+
+def test_every_configuration_is_measured_and_predicted(monkeypatch, tmp_path, capsys):
+    trained = []
+
+    def measure(config, seconds, stop, also):
+        trained.append((config.task, config.learner.learners, config.actors.pool, config.actors.num_actors))
+        return {"frames_per_second": 1000.0, "policy/lag": 2.0}
+
+    monkeypatch.setattr(scaling, "measure_training", measure)
+    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e6))
+    result = scaling.main(["--out", str(tmp_path), "--game", "catch"])
+    assert len(trained) == len(result["measured"]) == 11
+    assert {("none", 1, "ray", 4), ("none", 2, "ray", 1), ("reverse_gvf", 2, "serial", 0)} <= set(trained)
+    assert json.loads((tmp_path / "scaling.json").read_text()) == result
+    first = result["measured"][0]
+    assert first["predicted"] == pytest.approx(1000 / 3)
+    assert first["error"] == pytest.approx(1 / 3 - 1)
+    assert "rollouts" in capsys.readouterr().out
