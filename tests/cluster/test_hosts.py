@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(unavailable()), reason=u
 TOKEN = "0123456789abcdef" * 4
 LIMIT = 300
 """Seconds for what is expected to happen, on a busy machine."""
-FRAMES = 60_000
+FRAMES = 40_000
 TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--batch-size", 8, "--unroll", 10, "--log-frames", 1000,
          "--eval-episodes", 0, "--checkpoint-minutes", 0.05, "--actor-timeout", 20]  # fmt: skip
 
@@ -85,23 +85,23 @@ def test_the_automatic_layout_uses_the_cluster(hosts):
 
 def test_a_host_that_is_killed_is_absorbed(hosts):
     start_cluster(hosts, 1, 1, 1)
-    process = train(hosts, 0, *TRAIN, "--frames", 4 * FRAMES, "--learners", 1, "--num-actors", 3)
+    process = train(hosts, 0, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 3)
     wait_until(lambda: process.poll() is not None or actors_on(hosts, 2), LIMIT)
     wait_for_metrics(hosts, process)
     hosts.kill(2)
-    assert_finished(hosts, process, 4 * FRAMES)
+    assert_finished(hosts, process, 3 * FRAMES)
     assert "failed and is replaced" in lines(hosts)
 
 
 def test_a_link_that_is_down_for_a_while_is_absorbed(hosts):
     start_cluster(hosts, 1, 1, 1)
-    process = train(hosts, 0, *TRAIN, "--frames", 4 * FRAMES, "--learners", 1, "--num-actors", 3)
+    process = train(hosts, 0, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 3)
     wait_until(lambda: process.poll() is not None or actors_on(hosts, 2), LIMIT)
     wait_for_metrics(hosts, process)
     hosts.link(2, up=False)
     time.sleep(20)
     hosts.link(2, up=True)
-    assert_finished(hosts, process, 4 * FRAMES)
+    assert_finished(hosts, process, 3 * FRAMES)
 
 
 def test_a_host_that_joins_late_is_used(hosts):
@@ -123,12 +123,12 @@ def test_a_host_that_joins_late_is_used(hosts):
 
 def test_a_run_continues_on_another_host_when_its_own_is_killed(hosts):
     start_cluster(hosts, 1, 1, 1)
-    process = train(hosts, 1, *TRAIN, "--frames", 4 * FRAMES, "--learners", 1, "--num-actors", 2)
+    process = train(hosts, 1, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 2)
     wait_for_metrics(hosts, process, 10)
     hosts.kill(1)
     assert process.wait(LIMIT) != 0
     resumed = train(hosts, 2, "train", "--resume", log="resumed.log")
-    assert_finished(hosts, resumed, 4 * FRAMES, "resumed.log")
+    assert_finished(hosts, resumed, 3 * FRAMES, "resumed.log")
 
 
 def test_a_sweep_survives_the_loss_of_a_host(hosts):
