@@ -135,6 +135,14 @@ def _copy_from(source, target, non_blocking=False):
     return target
 
 
+def _autocast_linear(x, weight, bias=None):
+    """The one layer that relies on autocast."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    dtype = torch.get_autocast_dtype(NAME)
+    with torch._C._ExcludeDispatchKeyGuard(keys):
+        return torch.nn.functional.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+
 class Backend(_DummyBackendModule):
     def get_amp_supported_dtype(self):
         return [torch.bfloat16]
@@ -145,4 +153,7 @@ _library = torch.library.Library("aten", "IMPL")
 _library.impl("empty.memory_format", _empty, "PrivateUse1")
 _library.impl("empty_strided", _empty_strided, "PrivateUse1")
 _library.impl("_copy_from", _copy_from, "PrivateUse1")
+_library.impl("linear", _autocast_linear, "AutocastPrivateUse1")
+_fallbacks = torch.library.Library("_", "IMPL")
+_fallbacks.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
 DEVICE = torch.device(NAME, 0)
