@@ -79,10 +79,15 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
 def benchmark(arguments: Sequence[str], stop: threading.Event) -> None:
     """Measure the throughput of every component and of training."""
     config = parse(BenchmarkConfig, "benchmark", arguments)
-    from studies.benchmark.throughput import print_table, run_benchmark
+    if config.data_plane:
+        from studies.benchmark.data_plane import measure_data_plane as measure
+        from studies.benchmark.data_plane import print_data_plane as print_table
+    else:
+        from studies.benchmark.throughput import print_table
+        from studies.benchmark.throughput import run_benchmark as measure
 
     try:
-        result = run_benchmark(config, stop)
+        result = measure(config, stop)
     except StopRequested:
         print("stopped; there is no result")
         return

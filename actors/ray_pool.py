@@ -90,7 +90,14 @@ class ActorSlot:
 class RayPool:
     """Rollout actors on the Ray that this process belongs to, else on the cluster at `ray_address`, else on a local Ray."""
 
-    def __init__(self, config: TrainConfig, resources: Resources, stop: threading.Event, rank: int = 0):
+    def __init__(
+        self,
+        config: TrainConfig,
+        resources: Resources,
+        stop: threading.Event,
+        rank: int = 0,
+        actor: type[RolloutActor] = RolloutActor,
+    ):
         self._config = config
         self._resources = resources
         self._stop = stop
@@ -99,7 +106,7 @@ class RayPool:
         self._owns_ray = not ray.is_initialized()  # A trial of a sweep runs inside Ray already.
         if self._owns_ray:
             start_ray(config.actors.ray_address, resources.num_actors)
-        self._remote = ray.remote(num_cpus=1, max_restarts=0)(RolloutActor)
+        self._remote = ray.remote(num_cpus=1, max_restarts=0)(actor)
         self._created = 0
         self._restarts = 0
         local = (self._owns_ray or config.learner.ranks > 1) and not config.actors.ray_address

@@ -41,6 +41,8 @@ class Agent(nn.Module):
         self.register_buffer("background", torch.zeros(spec.frame_shape))
         self.torso = Torso(torso, spec.observation_shape)
         self.lstm_size = lstm_size
+        self.torso_in_bf16 = False
+        """Whether `unroll` computes the torso in bfloat16; its input, its output and the parameters are float32."""
         self.core = nn.LSTMCell(self.torso.num_features, lstm_size) if lstm_size else None
         head_inputs = lstm_size or self.torso.num_features
         self.policy = nn.Linear(head_inputs, spec.num_actions)
@@ -79,7 +81,7 @@ class Agent(nn.Module):
         """Outputs for all T + 1 observations of each unroll, starting from the recurrent state of the actor."""
         observations = batch.observations()
         pixels = self.preprocess(observations)
-        features = self.torso(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
+        features = self._features(pixels.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.core is None:
             core_features = features
         else:
@@ -89,6 +91,12 @@ class Agent(nn.Module):
                 outputs.append(output)
             core_features = torch.stack(outputs)
         return Unroll(observations, pixels, features, self.policy(core_features), self.value(core_features).squeeze(-1))
+
+    def _features(self, pixels: Tensor) -> Tensor:
+        if not self.torso_in_bf16:
+            return self.torso(pixels)
+        with torch.autocast(pixels.device.type, torch.bfloat16):
+            return self.torso(pixels).to(pixels.dtype)
 
     def _recur(self, features: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         if self.core is None:

@@ -8,6 +8,7 @@ zeros; this one returns None. Without gradients, as in actors, the layers call t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -127,7 +128,17 @@ class _ReLUGradient(Function):
 def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return torch.conv2d(x, weight, layer.bias, layer.stride, layer.padding)
-    return _Convolution.apply(x, weight, layer.bias, (layer.stride, layer.padding))
+    x, weight, bias = _autocast(x, weight, layer.bias)
+    return _Convolution.apply(x, weight, bias, (layer.stride, layer.padding))
+
+
+def _autocast(*tensors: Tensor | None) -> Sequence[Any]:
+    """The tensors in the type of autocast, where it is on: inside a Function it would cast what the backward pass does not."""
+    device = next(tensor for tensor in tensors if tensor is not None).device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
 
 
 class ReLU(nn.Module):

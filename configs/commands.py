@@ -108,6 +108,9 @@ class BenchmarkConfig:
     """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
     tasks: bool = True
     """Measure the auxiliary tasks as well: a learner step of each, and training with one learner and with the layout chosen."""
+    data_plane: bool = False
+    """Measure the way of the data alone instead: actors hand over ready-made rollouts of real size through the real pool and
+    collation to a learner that does nothing but publish weights."""
     json: bool = False
     """Print JSON instead of a table."""
 

@@ -87,6 +87,9 @@ class LearnerConfig:
     """Custom resource of a Ray cluster of which every learner but the first takes 1; it places them on nodes that have it."""
     device: Annotated[Literal["auto", "cpu", "cuda"], EXECUTION] = "auto"
     """Where the learner computes; auto takes a GPU if there is one."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Arithmetic of the learner's torso. bf16: bfloat16 by autocast, faster on GPUs that have it; heads, losses, optimiser,
+    weights and actors stay float32. Not available for tasks with meta-learned questions."""
     learner_threads: Annotated[int, Setting(most=2**10, role="execution", ray_pool_only=True)] = 0
     """Torch threads of the learner; 0 chooses from the number of cores."""
     compile: Annotated[bool, EXECUTION] = False

@@ -13,7 +13,7 @@ from agents.agent import Agent, flat_weights
 from agents.batch import Batch
 from agents.metrics import Metric, evaluate, explained_variance, maximum, mean, ratio
 from agents.ranks import ONE_RANK, Ranks
-from agents.tasks import TASKS, TaskInputs
+from agents.tasks import META_LEARNED, TASKS, TaskInputs
 from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
@@ -29,6 +29,7 @@ class Learner:
     """Owns theta (the agent and the task's heads), phi (the task's question network), their optimisers and the counters."""
 
     def __init__(self, config: TrainConfig, spec: EnvSpec, ranks: Ranks = ONE_RANK):
+        check_precision(config)
         self._config = config.learner
         self._ranks = ranks
         self._total_frames = config.run.frames
@@ -37,6 +38,7 @@ class Learner:
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
+        self.agent.torso_in_bf16 = self._config.precision == "bf16"
         self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
         self.task.ranks = ranks
         network = Network(self.agent, self.task).to(self.device)
@@ -209,6 +211,14 @@ class Learner:
             if not part.isfinite().all():
                 return f"the gradient of {name} is not finite {self._where}"
         return f"the norm of the gradient overflows {self._where}"
+
+
+def check_precision(config: TrainConfig) -> None:
+    """Raise ConfigError if the task needs a meta-gradient, which the rounding of bfloat16 would swamp."""
+    if config.learner.precision == "bf16" and config.task in META_LEARNED:
+        raise ConfigError(
+            f"--precision bf16 is too coarse for the meta-gradient of --task {config.task}; use --precision float32"
+        )
 
 
 def choose_device(name: str) -> torch.device:

@@ -24,6 +24,7 @@ RAY_FILES = {
     "actors/nodes.py",
     "actors/ray_pool.py",
     "learners/rank_processes.py",
+    "studies/benchmark/data_plane.py",
     "studies/compare/scheduler.py",
     "studies/reproduce/experiment.py",
 }

@@ -18,7 +18,7 @@ from configs.shell import tensorboard_command
 from configs.train import TrainConfig
 from envs.registry import applied_protocol, built_in_game, game_spec
 from learners.allocator import keep_freed_memory
-from learners.learner import Learner, choose_device
+from learners.learner import Learner, check_precision, choose_device
 from learners.optimiser import annealed, warmed_up
 from training.costs import layout_for
 from training.evaluation import play_games
@@ -51,6 +51,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
             directory = RunDirectory.unused(config.run_path)
         keep_freed_memory()
         check_compiles(config)
+        check_precision(config)
         choose_device(config.learner.device)
         game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
         cores = cores or available_cores()

@@ -20,7 +20,7 @@ from agents.tasks import check_compiles
 from configs.compare import CompareConfig
 from configs.errors import ConfigError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
-from learners.learner import choose_device
+from learners.learner import check_precision, choose_device
 from studies.compare.estimate import estimate_sweep, print_estimate
 from studies.compare.progress import Follower, SweepProgress
 from studies.compare.sweep import Sweep, Trial, TrialStatus
@@ -44,6 +44,7 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
     sweep = Sweep(config)
     for trial in sweep.trials:
         check_compiles(trial.config)
+        check_precision(trial.config)
     cores = available_cores()
     if not config.ray_address and config.cores_per_trial > cores:
         raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")

@@ -53,6 +53,8 @@ def run_dir(tmp_path):
         (["--answer-lambda", "1.5"], "--answer-lambda must be at most 1, not 1.5"),
         (["--answer-lambda", "-0.1"], "--answer-lambda must be at least 0, not -0.1"),
         (["--task", "reverse_gvf", "--compile"], "--compile has no second derivatives"),
+        (["--task", "gvf", "--precision", "bf16"], "--precision bf16 is too coarse for the meta-gradient of --task gvf"),
+        (["--precision", "float16"], "invalid choice 'float16'"),
         NO_GPU,
         (["--resume"], "holds no run"),
         (["--pool", "ray", "--ray-address", "127.0.0.1:1"], "cannot join Ray at 127.0.0.1:1"),

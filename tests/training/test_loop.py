@@ -219,6 +219,12 @@ def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool, task):
     assert result["training_return"] > 0.8
 
 
+@pytest.mark.slow
+def test_catch_is_learnt_in_bfloat16(make_config, never):
+    result = train(make_config(precision="bf16", **CATCH), never)
+    assert result["evaluation"]["mean"] > 0.9
+
+
 def test_a_short_real_atari_run_through_ray(make_config, never):
     config = make_config(game="pong", torso="nature", pool="ray", frames=4000, batch_size=8, log_frames=800,
                          unroll=10, eval_episodes=1)  # fmt: skip
