@@ -15,7 +15,7 @@ import tyro
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
-from configs.shell import launch_command
+from configs.shell import launch_command, program_name
 from configs.train import PRESETS, TrainConfig
 from configs.without_effect import changed_settings, check_games_use, check_optimisers_use, check_pool_uses, check_tasks_use
 from training.progress import tell
@@ -36,7 +36,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(
                 kind,
-                prog=f"launch.py {command}",
+                prog=f"{program_name()} {command}",
                 args=list(arguments),
                 default=tyro.MISSING_NONPROP if default is None else default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
