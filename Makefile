@@ -1,18 +1,33 @@
-PYTHON ?= python3.11
+# PYTHON=python3.13 chooses the interpreter; without it the first of these that works is taken.
+CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 TORCH ?= torch==2.13.0
-BIN = .venv/bin
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
 RUN_DIR ?= runs/pong-$(shell date +%Y%m%d-%H%M%S)
 FRAMES ?= 500_000
+SUPPORTED = import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+VERSION = import platform; print(platform.python_version())
 
-.PHONY: setup train test test-slow test-browser chaos lint clean
+.PHONY: setup lock train test test-slow test-browser chaos lint clean
 
-setup: .venv/ready
+setup: $(VENV)/ready
+	@if [ -n "$(PYTHON)" ] && [ "$$($(PYTHON) -c '$(VERSION)')" != "$$($(BIN)/python -c '$(VERSION)')" ]; then \
+	  echo "$(VENV) has Python $$($(BIN)/python -c '$(VERSION)'), not $(PYTHON): make clean first, or choose another VENV=DIR" >&2; exit 2; fi
 
-.venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,streams]"
+$(VENV)/ready: pyproject.toml requirements.lock
+	@for python in $(CANDIDATES); do if $$python -c '$(SUPPORTED)' 2>/dev/null; then found=$$python; break; fi; done; \
+	if [ -z "$$found" ]; then \
+	  echo "Python 3.11, 3.12 or 3.13 with venv is needed, and none of these is one: $(CANDIDATES); install one (apt install python3.11-venv, pyenv install 3.13) or name it: make setup PYTHON=/path/to/python" >&2; exit 2; fi; \
+	echo "setting up $(VENV) with $$found (Python $$($$found -c '$(VERSION)'))"; \
+	$$found -m venv $(VENV)
+	$(PIP) install --quiet --constraint requirements.lock $(TORCH)
+	$(PIP) install --quiet --constraint requirements.lock --editable ".[dev,reacher,streams]"
 	touch $@
+
+# Records what is installed now as what the next `make setup` installs; torch and its CUDA libraries are chosen by TORCH.
+lock:
+	$(PIP) freeze --exclude-editable | grep -Ev '^(torch|triton|nvidia-|cuda-|hindcast)|@' > requirements.lock
 
 train: setup
 	$(BIN)/python launch.py train --game pong --task reverse_gvf --frames $(FRAMES) --run-dir $(RUN_DIR)
@@ -39,4 +54,4 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

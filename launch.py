@@ -29,7 +29,7 @@ from configs.errors import (
     StopRequested,
 )
 from configs.installation import describe
-from configs.shell import launch_command, tensorboard_command
+from configs.shell import launch_command, program_name, tensorboard_command
 from studies.command_line import announce_imports, parse, parse_compare, parse_train, resume_arguments
 from training.progress import counted
 
@@ -127,9 +127,9 @@ def report(arguments: Sequence[str], stop: threading.Event) -> None:
 
     made = make_report(config)
     for problem in made.problems[:MAX_PROBLEMS]:
-        print(f"launch.py: {printable(problem)}", file=sys.stderr)
+        print(f"{program_name()}: {printable(problem)}", file=sys.stderr)
     if len(made.problems) > MAX_PROBLEMS:
-        print(f"launch.py: {len(made.problems) - MAX_PROBLEMS} more problems are listed on the page", file=sys.stderr)
+        print(f"{program_name()}: {len(made.problems) - MAX_PROBLEMS} more problems are listed on the page", file=sys.stderr)
     print("\n".join(map(printable, made.summary)))
     print(f"report: {made.page}")
 
@@ -244,7 +244,7 @@ def stdout_closed() -> bool:
 
 
 def print_help() -> None:
-    print("usage: launch.py COMMAND [flags]\n\ncommands:")
+    print(f"usage: {program_name()} COMMAND [flags]\n\ncommands:")
     for name, command in COMMANDS.items():
         print(f"  {name:<12} {command.__doc__}")
     print("\nexamples:")
@@ -265,13 +265,13 @@ def run_command(arguments: Sequence[str]) -> int:
         print(describe())
         return 0
     if arguments[0] not in COMMANDS:
-        print(f"launch.py: unknown command '{arguments[0]}'; there is {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"{program_name()}: unknown command '{arguments[0]}'; there is {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     interrupt = Interrupt()
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
     except EXPECTED as error:
-        print(f"launch.py: {printable(str(error))}", file=sys.stderr)
+        print(f"{program_name()}: {printable(str(error))}", file=sys.stderr)
         return 2
     return 128 + interrupt.signal if interrupt.signal else 0
 

@@ -16,6 +16,7 @@ import psutil
 import ray
 from ray._private import ray_constants
 from ray.exceptions import RayTaskError
+from ray.job_config import JobConfig
 
 from actors.guardian import Guardian
 from configs.errors import PoolError
@@ -45,6 +46,8 @@ def _start(address: str, num_cpus: int) -> None:
     if address:
         _check_reachable(address)
         code = code_runtime_env()
+        if not address.startswith("ray://"):  # Whose server would have to unpickle it.
+            common["job_config"] = _WithoutCurrentDirectory()
         try:
             ray.init(address, runtime_env=code, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -56,9 +59,10 @@ def _start(address: str, num_cpus: int) -> None:
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     global _guardian
     _guardian = Guardian()
-    with _loopback_only(), _sigterm_blocked():
+    with _loopback_only(), _sigterm_blocked(), _own_path_inherited():
         ray.init(
             "local",
+            job_config=_WithoutCurrentDirectory(),
             num_cpus=num_cpus,
             num_gpus=0,
             include_dashboard=False,
@@ -66,6 +70,31 @@ def _start(address: str, num_cpus: int) -> None:
             _temp_dir=str(_guardian.directory),
             **common,
         )
+
+
+class _WithoutCurrentDirectory(JobConfig):
+    """A job whose workers do not search the driver's current directory first.
+
+    Ray would put it at the front of their path, and a directory called `envs` or `agents` there would hide our package.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        """Only asked for to decide about the current directory."""
+        return True
+
+
+@contextmanager
+def _own_path_inherited() -> Iterator[None]:
+    """Context in which started processes inherit this one's module search path, so that workers import what it would."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def code_runtime_env() -> dict[str, Any]:

@@ -11,12 +11,10 @@ from typing import Any
 
 import imageio.v2 as imageio
 import numpy as np
-import torch
 
-from actors.rollout import sample_actions
+from actors.policy import Policy
 from agents.agent import Agent
 from envs.atari import published_scores
-from envs.frame_stack import FrameStack
 from envs.registry import applied_protocol, make_games, optimal_score
 from envs.stream import EpisodeStream, StreamStep, episode_seed
 
@@ -57,27 +55,19 @@ class EvaluationResult:
 
 
 class Player:
-    """An agent that acts in N games, with its frame stacks and recurrent state."""
+    """An agent that acts in the N games of a stream."""
 
     def __init__(self, agent: Agent, stream: EpisodeStream, seed: int, greedy: bool = False):
-        self._agent = agent
+        self._policy = Policy(agent, stream.spec, seed, greedy)
         self._stream = stream
-        self._greedy = greedy
-        self._stack = FrameStack(stream.spec, stream.num_envs)
-        self._rng = np.random.default_rng(seed)
-        self._state = agent.initial_state(stream.num_envs)
-        self._first = np.ones(stream.num_envs, dtype=bool)
-        self._stack.push(stream.reset(), self._first)
+        self._frames = stream.reset()
+        self._new_game = self._first = np.ones(stream.num_envs, dtype=bool)
 
-    @torch.inference_mode()
     def step(self) -> tuple[np.ndarray, StreamStep]:
         """Act once in every game; return the actions [N] and the resulting step."""
-        observations, first = torch.from_numpy(self._stack.array), torch.from_numpy(self._first)
-        logits, self._state = self._agent.act(observations, first, self._state)
-        actions = logits.argmax(dim=1).numpy() if self._greedy else sample_actions(logits.numpy(), self._rng)
+        actions = self._policy.act(self._frames, self._new_game, self._first)
         step = self._stream.step(actions)
-        self._stack.push(step.frames, step.new_game)
-        self._first = step.first
+        self._frames, self._new_game, self._first = step.frames, step.new_game, step.first
         return actions, step
 
 

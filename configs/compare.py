@@ -102,7 +102,13 @@ class CompareConfig:
 
     def variants(self, task: TaskName) -> list[dict[str, Any]]:
         """The combinations of settings in which the task is trained."""
-        return variants(self.variations, task)
+        return variants(self.variations, task, self.learner.optimiser)
+
+    @property
+    def optimisers(self) -> tuple[str, ...]:
+        """Those of the trials."""
+        trials = [settings for task in self.tasks for settings in self.variants(task)]
+        return tuple(dict.fromkeys(settings.get("optimiser", self.learner.optimiser) for settings in trials))
 
     def trial(self, game: str, task: TaskName, seed: int, settings: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
         """The ordinary training config of one trial, without its directory; raises ConfigError where it cannot work."""

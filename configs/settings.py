@@ -33,6 +33,8 @@ class Setting:
     """Whether it may change on --resume although it alters what is learnt."""
     tasks: tuple[str, ...] | None = None
     """Tasks that use it; None if all do."""
+    optimiser: str | None = None
+    """The only optimiser that uses it; None if all do."""
     ray_pool_only: bool = False
     """Whether the serial pool ignores it."""
 

@@ -13,6 +13,11 @@ INSTALLED = "hindcast"
 """Name of the installed command."""
 
 
+def program_name() -> str:
+    """What messages begin with: the installed command's name if this process was called by it."""
+    return INSTALLED if Path(sys.argv[0]).name == INSTALLED else LAUNCH.name
+
+
 def launch_command(*arguments: str) -> str:
     """A command of ours, called as this process was: by the installed command or by the interpreter."""
     called = Path(sys.argv[0])

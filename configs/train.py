@@ -58,13 +58,23 @@ class LearnerConfig:
     warm_up_updates: int = 0
     """Updates of linear learning-rate warm-up; RMSProp's first steps can be ten times too large while its second moment
     is still an initial guess."""
-    rmsprop_decay: Annotated[float, Setting(below=1)] = 0.99
+    optimiser: Literal["rmsprop", "adam"] = "rmsprop"
+    """Optimiser of the agent and the auxiliary heads. rmsprop: IMPALA's. adam: with bias correction."""
+    rmsprop_decay: Annotated[float, Setting(below=1, optimiser="rmsprop")] = 0.99
     """Decay rate of RMSProp's second moment."""
-    rmsprop_eps: Annotated[float, POSITIVE] = 1e-4
+    rmsprop_eps: Annotated[float, Setting(positive=True, optimiser="rmsprop")] = 1e-4
     """Added to RMSProp's second moment, inside the root."""
-    rmsprop_initial_moment: float = 1e-3
+    rmsprop_initial_moment: Annotated[float, Setting(optimiser="rmsprop")] = 1e-3
     """RMSProp's second moment before the first update. TensorFlow starts at 1, which makes the first thousand updates tiny,
     PyTorch at 0, which makes the first ones ten times too large; 0.001 is close to its typical value in training."""
+    adam_beta1: Annotated[float, Setting(below=1, optimiser="adam")] = 0.9
+    """Decay rate of Adam's first moment."""
+    adam_beta2: Annotated[float, Setting(below=1, optimiser="adam")] = 0.999
+    """Decay rate of Adam's second moment."""
+    adam_eps: Annotated[float, Setting(positive=True, optimiser="adam")] = 1e-4
+    """Added to Adam's second moment, inside the root: the square of the usual epsilon, which stands outside. Parameters whose
+    gradient is far below its root move less than the learning rate, and the meta-gradient through a step grows with 1 over its
+    root."""
     clip_norm: Annotated[float, POSITIVE] = 40.0
     """Gradients are clipped to this global norm (of the loss summed over the batch)."""
     value_cost: float = 0.5
@@ -287,7 +297,13 @@ def learning_settings(config: TrainConfig) -> dict[str, Any]:
     """The settings, by name, that alter what is learnt by the config's task."""
     known = facts(TrainConfig)
     values = {path[-1]: value for path, value in flatten(config)}
-    return {name: value for name, value in values.items() if known[name].role == "learning" and concerns(name, config.task)}
+    return {
+        name: value
+        for name, value in values.items()
+        if known[name].role == "learning"
+        and concerns(name, config.task)
+        and known[name].optimiser in (None, config.learner.optimiser)
+    }
 
 
 def without_execution(values: dict[str, Any]) -> dict[str, Any]:

@@ -63,14 +63,24 @@ def parse_variation(text: str, tasks: Sequence[str]) -> Variation:
     return found
 
 
-def variants(variations: Iterable[Variation], task: str) -> list[dict[str, Any]]:
-    """Every combination of the values that concern a task; one without any if none does."""
+def variants(variations: Iterable[Variation], task: str, optimiser: str = LearnerConfig.optimiser) -> list[dict[str, Any]]:
+    """Every combination of the values that concern a task; one without any if none does.
+
+    `optimiser` is that of trials which do not vary it; settings of another optimiser than a trial's are left out.
+    """
     ours = [variation for variation in variations if variation.applies_to(task)]
     names = [variation.setting for variation in ours]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"--vary gives {name} twice for {task}")
-    return [dict(zip(names, values, strict=True)) for values in product(*(variation.values for variation in ours))]
+    found: list[dict[str, Any]] = []
+    for values in product(*(variation.values for variation in ours)):
+        settings = dict(zip(names, values, strict=True))
+        used = settings.get("optimiser", optimiser)
+        settings = {name: v for name, v in settings.items() if facts(TrainConfig)[name].optimiser in (None, used)}
+        if settings not in found:
+            found.append(settings)
+    return found
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

@@ -26,6 +26,15 @@ def check_tasks_use(given: Collection[str], tasks: Sequence[TaskName]) -> None:
             raise ConfigError(f"{flag(name)} has no effect with task {' or '.join(tasks)}; it is for {users}")
 
 
+def check_optimisers_use(given: Collection[str], optimisers: Sequence[str]) -> None:
+    """Raises ConfigError for a setting of an optimiser that is none of `optimisers`."""
+    for name, setting in facts(TrainConfig).items():
+        if name in given and setting.optimiser is not None and setting.optimiser not in optimisers:
+            raise ConfigError(
+                f"{flag(name)} has no effect with --optimiser {' or '.join(optimisers)}; it is for {setting.optimiser}"
+            )
+
+
 def check_pool_uses(given: Collection[str], pool: str, chosen_by: str) -> None:
     """Raises ConfigError for a setting of the Ray pool where the pool is serial; `chosen_by` is the flag that made it so."""
     for name, setting in facts(TrainConfig).items():

@@ -81,12 +81,17 @@ class GymnasiumGames(Games):
             raise TypeError(
                 f"the observation is {image.dtype} {list(image.shape)}, not uint8 {list(self._image_shape)} as its space says"
             )
-        channels, height, width = self.spec.frame_shape
-        image = image.reshape(*image.shape[:2], channels)
-        if image.shape[:2] != (height, width):
-            planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
-            image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
-        return image.transpose(2, 0, 1)
+        return image_to_frame(image, self.spec.frame_shape)
+
+
+def image_to_frame(image: np.ndarray, frame_shape: tuple[int, int, int]) -> np.ndarray:
+    """The frame [C, H, W] of an image [h, w] or [h, w, C], resized if need be."""
+    channels, height, width = frame_shape
+    image = image.reshape(*image.shape[:2], channels)
+    if image.shape[:2] != (height, width):
+        planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
+        image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
+    return image.transpose(2, 0, 1)
 
 
 def _import_module_of(env_id: str) -> None:

@@ -19,7 +19,7 @@ from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.meta_learner import MetaLearner, SavedWindow
 from learners.objective import Evaluation, Network, Objective
-from learners.optimiser import RMSPropConstants, annealed, global_norm, rmsprop_step, warmed_up
+from learners.optimiser import annealed, global_norm, make_optimiser, warmed_up
 
 ROUNDING = 1e-4
 """Tolerance for the rounding error of an importance weight of 1."""
@@ -34,7 +34,7 @@ class Learner:
         self._ranks = ranks
         self._total_frames = config.run.frames
         self._frames_per_step = spec.frames_per_step
-        self._constants = RMSPropConstants(self._config.rmsprop_decay, self._config.rmsprop_eps, self._config.clip_norm)
+        self._optimiser = make_optimiser(self._config)
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
@@ -46,11 +46,10 @@ class Learner:
         if self._config.compile:
             self.agent.torso.compile()
         self._names, self._parameters = self._objective.names, self._objective.theta
-        start = self._config.rmsprop_initial_moment
-        self._moments = [torch.full_like(parameter, start) for parameter in self._parameters]
+        self._state = self._optimiser.init(self._parameters)
         self._meta = None
         if self.task.learns_questions:
-            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._constants, ranks)
+            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._optimiser, ranks)
         self.frame = 0
         self.version = 0
         self.histograms: dict[str, Tensor] = {}
@@ -81,7 +80,7 @@ class Learner:
         norm = global_norm(gradient)
         if not norm.isfinite():
             raise NonFiniteError(self._non_finite_part(evaluation, gradient))
-        rmsprop_step(self._parameters, gradient, self._moments, learning_rate, norm, self._constants)
+        self._optimiser.step(self._parameters, gradient, self._state, learning_rate, norm)
         return evaluation, norm, meta_metrics
 
     def _evaluate(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, list[Tensor], dict[str, float]]:
@@ -92,12 +91,12 @@ class Learner:
                 questions = self.task.ask(main.unroll.pixels, batch)
             evaluation = self._objective.evaluate(main, questions)
             return evaluation, self._ranks.start_sum(evaluation.gradients)(), {}
-        theta, moments = self._parameters, self._moments
+        theta, state = self._parameters, self._state
         if self._meta.enters_window:  # The window keeps them as they were before the update.
             theta = [p.detach().clone().requires_grad_() for p in theta]
-            moments = [moment.clone() for moment in moments]
+            state = state.clone()
         try:
-            return self._meta.evaluate(theta, moments, learning_rate, batch)
+            return self._meta.evaluate(theta, state, learning_rate, batch)
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} {self._where}") from None
 
@@ -158,7 +157,7 @@ class Learner:
         """The part of the state whose names and shapes follow from the config."""
         state = {f"parameter.{name}": p.detach() for name, p in zip(self._names, self._parameters, strict=True)}
         state["parameter.agent.background"] = self.agent.background
-        state |= {f"moment.{name}": moment for name, moment in zip(self._names, self._moments, strict=True)}
+        state |= self._state.named(self._names)
         if self.task.questions is not None:
             state |= {f"question.{name}": value for name, value in self.task.questions.state_dict().items()}
         return state | {"counters": torch.tensor([self.frame, self.version])}
@@ -179,6 +178,7 @@ class Learner:
         if counters.dtype != torch.int64 or counters.min() < 0 or counters.max() >= 2**53:
             raise ValueError(f"'counters' cannot be {counters.tolist()}")
         self.frame, self.version = counters.tolist()
+        self._check_updates(given, self.version)
         for name, value in own.items():
             if name != "counters":
                 value.copy_(given[name])
@@ -188,15 +188,24 @@ class Learner:
                 self._replay(window)
                 # The same numbers on the same kind of processor; on another, those of the checkpoint hold.
                 torch._foreach_copy_(self._parameters, [given[f"parameter.{name}"] for name in self._names])
-                torch._foreach_copy_(self._moments, [given[f"moment.{name}"] for name in self._names])
+                for name, value in self._state.named(self._names).items():
+                    value.copy_(given[name])
 
     def _replay(self, window: SavedWindow) -> None:
         """Repeats the updates of a checkpoint's window, which rebuilds their graphs."""
         torch._foreach_copy_(self._parameters, window.theta)
-        torch._foreach_copy_(self._moments, window.moments)
+        self._check_updates(window.state, self.version - len(window.batches))
+        for name, value in self._state.named(self._names).items():
+            value.copy_(window.state[name])
         with torch.enable_grad():
             for learning_rate, batch in zip(window.learning_rates, window.batches, strict=True):
                 self._update(batch.to(self.device), learning_rate)
+
+    @staticmethod
+    def _check_updates(state: dict[str, Tensor], expected: int) -> None:
+        """Raises ValueError if an optimiser's state is not that after `expected` updates."""
+        if "optimiser_updates" in state and (found := state["optimiser_updates"]).item() != expected:
+            raise ValueError(f"'optimiser_updates' cannot be {found.item()} after {expected} updates")
 
     @property
     def _where(self) -> str:

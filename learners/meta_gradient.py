@@ -1,10 +1,10 @@
 """The meta-gradient: the derivative of the main loss over K updates of theta with respect to the question network.
 
 The objective is J(phi) = sum_{i=0..K} L_RL(theta_i), each term on the batch that theta_i meets, where theta_{i+1} is the real
-update of theta_i: gradient of L_RL + L_aux, clip, RMSProp. Going backwards through the window with the adjoints
-theta_bar = dJ/dtheta_i and moment_bar = dJ/dm_i, an update needs
+update of theta_i: gradient of L_RL + L_aux, clip, RMSProp or Adam. Going backwards through the window with the adjoints
+theta_bar = dJ/dtheta_i and moments_bar = dJ/dm_i, an update needs
 
-    u            = dJ/dg_i                          from the update rule alone (`rmsprop_adjoint`),
+    u            = dJ/dg_i                          from the update rule alone (`Optimiser.adjoint`),
     dJ/dtheta_i += (dg_i/dtheta_i)^T u + dL_RL/dtheta_i,
     dJ/dq_i      = (dg_i/dq_i)^T u                  for the question network's outputs q_i,
 
@@ -28,7 +28,7 @@ from agents.batch import Batch
 from agents.ranks import ONE_RANK, Ranks
 from agents.tasks import AuxiliaryTask
 from learners.objective import Evaluation, MainEvaluation, Objective
-from learners.optimiser import RMSPropConstants, rmsprop_adjoint
+from learners.optimiser import Moments, Optimiser, OptimiserState
 
 
 @dataclass
@@ -45,7 +45,8 @@ class InnerStep:
     """The inputs of one update of theta, from which its graph can be recomputed."""
 
     theta: list[Tensor]
-    moments: list[Tensor]
+    state: OptimiserState
+    """The optimiser's, before the update."""
     learning_rate: float
     batch: Batch
     loss: Tensor
@@ -63,7 +64,7 @@ class MetaGradient:
         self,
         objective: Objective,
         task: AuxiliaryTask,
-        constants: RMSPropConstants,
+        optimiser: Optimiser,
         interval: int,
         memory_bytes: float,
         ranks: Ranks = ONE_RANK,
@@ -71,7 +72,7 @@ class MetaGradient:
         assert task.questions is not None
         self._objective = objective
         self._task = task
-        self._constants = constants
+        self._optimiser = optimiser
         self._interval = interval
         self._memory_bytes = memory_bytes
         self._ranks = ranks
@@ -116,14 +117,13 @@ class MetaGradient:
     def backpropagate(self, last: list[Tensor], exact: bool, keep: bool = False) -> list[Tensor]:
         """dJ/dphi; `last` is dL_RL(theta_K)/dtheta on the ranks' batches after the window; `keep` retains the graphs."""
         theta_bar = [bar.clone() for bar in last]
-        moment_bar = [torch.zeros_like(bar) for bar in last]
+        moments_bar: Moments = {}
         phi_bar = [torch.zeros_like(parameter) for parameter in self.phi]
         for i, step in reversed(list(enumerate(self.steps))):
             traced = step.traced or self.trace(self._objective.evaluate_main(step.theta, step.batch, differentiable=True))
             evaluation, main = traced.evaluation, traced.evaluation.main
-            u, moment_bar = rmsprop_adjoint(
-                step.gradient, step.moments, step.learning_rate, self._constants, theta_bar, moment_bar
-            )
+            moments_bar = moments_bar or {kind: [torch.zeros_like(bar) for bar in last] for kind in step.state.moments}
+            u, moments_bar = self._optimiser.adjoint(step.gradient, step.state, step.learning_rate, theta_bar, moments_bar)
             questions = list(evaluation.questions)
             more: list[Tensor] = []
             if i == 0:  # theta_0 does not depend on phi, so its adjoint is not needed.

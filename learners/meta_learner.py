@@ -20,7 +20,7 @@ from configs.errors import NonFiniteError
 from configs.train import TaskConfig
 from learners.meta_gradient import InnerStep, MetaGradient
 from learners.objective import Evaluation, MainEvaluation, Objective
-from learners.optimiser import RMSPropConstants, global_norm
+from learners.optimiser import Optimiser, OptimiserState, global_norm
 
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -31,13 +31,14 @@ OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
 
 @dataclass(frozen=True)
 class SavedWindow:
-    """The window of a checkpoint: parameters and optimiser state before its first update, then the updates' inputs.
+    """The window of a checkpoint: parameters and the optimiser's state before its first update, then the updates' inputs.
 
     The batches are those of this rank.
     """
 
     theta: list[Tensor]
-    moments: list[Tensor]
+    state: dict[str, Tensor]
+    """By name."""
     learning_rates: list[float]
     batches: list[Batch]
 
@@ -50,16 +51,16 @@ class MetaLearner:
         config: TaskConfig,
         objective: Objective,
         task: AuxiliaryTask,
-        constants: RMSPropConstants,
+        optimiser: Optimiser,
         ranks: Ranks = ONE_RANK,
     ):
         self._exact = config.meta_gradient == "exact"
         self._cosine = config.meta_cosine
         self._objective = objective
         self._task = task
-        self._constants = constants
+        self._theta_optimiser = optimiser
         self._ranks = ranks
-        self._window = MetaGradient(objective, task, constants, config.meta_interval, config.meta_memory_gb * 2**30, ranks)
+        self._window = MetaGradient(objective, task, optimiser, config.meta_interval, config.meta_memory_gb * 2**30, ranks)
         self._period = config.question_period
         self._outside = self._period - config.meta_interval
         """Updates of a period before its window."""
@@ -68,7 +69,7 @@ class MetaLearner:
         self._optimiser = OPTIMISERS[config.meta_optimiser](self._window.phi, lr=config.meta_learning_rate)  # type: ignore[call-arg]
 
     def evaluate(
-        self, theta: list[Tensor], moments: list[Tensor], learning_rate: float, batch: Batch
+        self, theta: list[Tensor], state: OptimiserState, learning_rate: float, batch: Batch
     ) -> tuple[Evaluation, list[Tensor], dict[str, float]]:
         """The evaluation for the next update of theta, which is added to the window if it falls into it.
 
@@ -86,7 +87,7 @@ class MetaLearner:
         gradient = self._ranks.start_sum([g.detach() for g in traced.evaluation.gradients])()
         if enters:
             kept = traced if window.keeps_graphs else None
-            window.steps.append(InnerStep(theta, moments, learning_rate, batch, main.loss.detach(), gradient, kept))
+            window.steps.append(InnerStep(theta, state, learning_rate, batch, main.loss.detach(), gradient, kept))
         return traced.evaluation, gradient, metrics
 
     @property
@@ -154,7 +155,7 @@ class MetaLearner:
         if steps:
             names = self._objective.names
             state |= {f"window.theta.{name}": p.detach() for name, p in zip(names, steps[0].theta, strict=True)}
-            state |= {f"window.moment.{name}": m for name, m in zip(names, steps[0].moments, strict=True)}
+            state |= {f"window.{name}": value for name, value in steps[0].state.named(names).items()}
             state["window.learning_rates"] = torch.tensor([step.learning_rate for step in steps], dtype=torch.float64)
             own = {item.name: torch.stack([getattr(step.batch, item.name) for step in steps]) for item in fields(Batch)}
             parts = self._ranks.gather(own) or [own]
@@ -196,12 +197,13 @@ class MetaLearner:
         self._position -= entered
         names = self._objective.names
         theta = [state[f"window.theta.{name}"] for name in names]
-        moments = [state[f"window.moment.{name}"] for name in names]
-        for own, *given in zip(self._objective.theta, theta, moments, strict=True):
-            if {value.shape for value in given} != {own.shape}:
-                raise ValueError("the window is of another network")
+        expected = self._theta_optimiser.init(self._objective.theta).named(names)
+        before = {name: state[f"window.{name}"] for name in expected}
+        own = [*self._objective.theta, *expected.values()]
+        if [value.shape for value in own] != [value.shape for value in (*theta, *before.values())]:
+            raise ValueError("the window is of another network")
         batches = _unstack({item.name: self._own_part(item.name, state) for item in fields(Batch)})
-        return SavedWindow(theta, moments, state["window.learning_rates"].tolist(), batches)
+        return SavedWindow(theta, before, state["window.learning_rates"].tolist(), batches)
 
     def _own_part(self, name: str, state: dict[str, Tensor]) -> Tensor:
         """This rank's environments of a field of the saved batches."""

@@ -15,9 +15,9 @@ import tyro
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
-from configs.shell import launch_command
+from configs.shell import launch_command, program_name
 from configs.train import PRESETS, TrainConfig
-from configs.without_effect import changed_settings, check_games_use, check_pool_uses, check_tasks_use
+from configs.without_effect import changed_settings, check_games_use, check_optimisers_use, check_pool_uses, check_tasks_use
 from training.progress import tell
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(
                 kind,
-                prog=f"launch.py {command}",
+                prog=f"{program_name()} {command}",
                 args=list(arguments),
                 default=tyro.MISSING_NONPROP if default is None else default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
@@ -67,6 +67,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     check_game(config.env.game)
     chosen = changed_settings(config, defaults)
     check_tasks_use(chosen, [config.task])
+    check_optimisers_use(chosen, [config.learner.optimiser])
     check_pool_uses(chosen, config.actors.pool, "--pool serial")
     check_games_use(chosen, [config.env.game], atari_games())
     return config
@@ -99,6 +100,7 @@ def parse_compare(arguments: Sequence[str]) -> CompareConfig:
     chosen = changed_settings(config, defaults)
     try:
         check_tasks_use(chosen, config.tasks)
+        check_optimisers_use(chosen | {variation.setting for variation in config.variations}, config.optimisers)
         check_pool_uses(changed_settings(config.learner, defaults.learner), config.pool, "--cores-per-trial 1")
         check_games_use(chosen, games, atari_games())
     except ConfigError:

@@ -69,7 +69,7 @@ def draw() -> str:
         box(540, 55, 155, 60, "Policy and value", "heads, LSTM optional"),
         box(540, 141, 155, 60, "Auxiliary heads", "answers"),
         box(735, 55, 130, 146, "Loss", "V-trace (L_RL)", "+ auxiliary (L_aux)", "summed over", "time and batch"),
-        box(540, 258, 155, 72, "Update of θ", "clip by global norm,", "RMSProp"),
+        box(540, 258, 155, 72, "Update of θ", "clip by global norm,", "RMSProp or Adam"),
         arrow([(505, 118), (522, 118), (522, 85), (540, 85)]),
         arrow([(505, 138), (522, 138), (522, 171), (540, 171)]),
         arrow([(695, 85), (735, 85)]),

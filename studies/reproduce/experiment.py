@@ -140,11 +140,11 @@ class Experiment:
         write_file(self.out / name, text.encode())
 
 
-def require_extra(study: str, *modules: str) -> None:
-    """Raise ConfigError unless the modules, which belong to the extra `streams`, are installed."""
+def require_extra(extra: str, study: str, *modules: str) -> None:
+    """Raise ConfigError unless the modules, which belong to an extra of Hindcast, are installed."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise ConfigError(f"reproduce {study} needs {' and '.join(missing)}: pip install 'hindcast[streams]'")
+        raise ConfigError(f"reproduce {study} needs {' and '.join(missing)}: pip install 'hindcast[{extra}]'")
 
 
 def run_generator(seed: int, number: int) -> np.random.Generator:

@@ -19,7 +19,7 @@ from retrospective.finite_mdp import Array
 from retrospective.neural_density_ratio import NeuralDensityRatio
 from retrospective.neural_quantile_td import NeuralQuantileTD
 from retrospective.reacher import ACTION_SIZE, STATE_SIZE, ReacherStreams
-from studies.reproduce.experiment import Experiment, Settings, run_generator
+from studies.reproduce.experiment import Experiment, Settings, require_extra, run_generator
 from studies.reproduce.reacher import SETTINGS as REACHER
 from studies.reproduce.reacher import draw_seeds, normal_importance_ratio
 from studies.reproduce.reacher_policy import ReacherPolicy, reacher_policy
@@ -47,6 +47,7 @@ LARGEST = 1e30
 
 def reproduce_off_policy(config: ReproduceConfig, stop: threading.Event) -> str:
     """Write policy.safetensors, data.json, figure.png and summary.md; return the summary."""
+    require_extra("reacher", "off_policy", "stable_baselines3", "mujoco")
     runs, stds = config.runs_or(DEFAULT_RUNS), SETTINGS["behaviour_stds"]
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "off_policy", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)

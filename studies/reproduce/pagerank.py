@@ -50,7 +50,7 @@ CHUNK_RUNS = 5
 
 def reproduce_pagerank(config: ReproduceConfig, stop: threading.Event) -> str:
     """Write data.json, figure.png and summary.md; return the summary."""
-    require_extra("pagerank", "networkx")
+    require_extra("streams", "pagerank", "networkx")
     runs, names = config.runs_or(DEFAULT_RUNS), SETTINGS["graphs"]
     graphs = {name: load_graph(name, SETTINGS) for name in names}
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "pagerank", "seed": config.seed}, config.ray_address)

@@ -20,7 +20,7 @@ from retrospective.anomaly import AnomalyMonitor
 from retrospective.finite_mdp import Array
 from retrospective.neural_quantile_td import NeuralQuantileTD
 from retrospective.reacher import ACTION_SIZE, STATE_SIZE, ReacherStreams
-from studies.reproduce.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, run_generator
+from studies.reproduce.experiment import PAPER_RUNS, Experiment, Settings, mean_and_error, require_extra, run_generator
 from studies.reproduce.reacher_policy import LEARNING_RATE, NOISE, TD3_SETTINGS, ReacherPolicy, reacher_policy
 
 SETTINGS: Settings = {
@@ -49,6 +49,7 @@ SETTINGS: Settings = {
 
 def reproduce_reacher(config: ReproduceConfig, stop: threading.Event) -> str:
     """Write policy.safetensors, data.json, figure.png and summary.md; return the summary."""
+    require_extra("reacher", "reacher", "stable_baselines3", "mujoco")
     runs = config.runs_or(PAPER_RUNS)
     experiment = Experiment(Path(config.out), SETTINGS | {"study": "reacher", "seed": config.seed}, config.ray_address)
     policy = reacher_policy(experiment.out / "policy.safetensors", SETTINGS["td3_steps"], config.seed, stop)

@@ -86,6 +86,8 @@ def test_invalid_flags_of_train_are_refused(capsys, run_dir, arguments, complain
             "--picture-frames has no effect with task reward_prediction",
         ),
         (["--protocol", "machado"], "--protocol has no effect on catch; it is for Atari games"),
+        (["--adam-eps", "1e-8"], "--adam-eps has no effect with --optimiser rmsprop; it is for adam"),
+        (["--optimiser", "adam", "--rmsprop-decay", "0.9"], "--rmsprop-decay has no effect with --optimiser adam; it is for"),
         (["--learner-threads", "2"], "--learner-threads has no effect with --pool serial"),
         (["--ray-address", "127.0.0.1:1"], "--ray-address has no effect with --pool serial"),
         (["--no-pin-actors"], "--pin-actors has no effect with --pool serial"),
@@ -105,6 +107,7 @@ def test_settings_with_effect_and_explicit_defaults_are_accepted():
         ["--pool", "ray", "--num-actors", "3", "--learner-threads", "2"],
         ["--game", "pong", "--protocol", "machado"],
         ["--preset", "paper"],
+        ["--preset", "paper", "--optimiser", "adam", "--adam-beta1", "0.8"],
     ):
         launch.parse_train([*TINY, *arguments])
 

@@ -37,6 +37,21 @@ print(*ray.get(find.remote()))
 stop_ray()
 """
 
+LOCAL = """
+import ray
+from actors.cluster import start_ray, stop_ray
+
+start_ray("", 1)
+
+@ray.remote
+def find():
+    import agents.agent, beside
+    return agents.agent.__file__
+
+print(ray.get(find.remote()))
+stop_ray()
+"""
+
 
 def git(directory, *arguments):
     identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
@@ -93,6 +108,20 @@ def test_workers_import_what_an_installation_sends(installed, tmp_path):
     assert not path.startswith(str(installed))
     assert path.endswith("envs/atari.py")
     assert games == "57"
+
+
+def test_workers_of_a_local_ray_import_what_the_program_would(installed, tmp_path):
+    """Not what lies in the current directory under the name of one of our packages, but what lies beside the program."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/program.py").write_text(LOCAL)
+    (tmp_path / "bin/beside.py").touch()
+    (tmp_path / "here/agents").mkdir(parents=True)
+    (tmp_path / "here/agents/__init__.py").write_text("raise RuntimeError('the agents of somebody else')")
+    command = [sys.executable, tmp_path / "bin/program.py"]
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path / "here", env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(installed / "agents/agent.py")
 
 
 def test_a_checkout_records_its_commit_and_is_sent_whole(tmp_path):

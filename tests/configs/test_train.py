@@ -124,6 +124,21 @@ def test_a_setting_alters_the_learning_of_the_tasks_that_read_it(make_config):
     assert not {"game", "protocol", "seed", "task", "preset"} & set(plain)
 
 
+def test_a_setting_alters_the_learning_of_the_optimiser_that_reads_it(make_config):
+    rmsprop, adam = (set(learning_settings(make_config(optimiser=name))) for name in ("rmsprop", "adam"))
+    assert rmsprop - adam == {"rmsprop_decay", "rmsprop_eps", "rmsprop_initial_moment"}
+    assert adam - rmsprop == {"adam_beta1", "adam_beta2", "adam_eps"}
+
+
+def test_a_config_from_before_there_was_a_choice_has_rmsprop(make_config):
+    values = make_config().to_dict()
+    for name in ("optimiser", "adam_beta1", "adam_beta2", "adam_eps"):
+        del values["learner"][name]
+    assert TrainConfig.from_dict(values) == make_config()
+    with pytest.raises(ConfigError, match="started with --optimiser rmsprop; it cannot resume with adam"):
+        make_config(optimiser="adam").check_resumes(TrainConfig.from_dict(values))
+
+
 def test_tables_without_settings_of_execution():
     assert without_execution({"frames": 1, "device": "cpu", "learner": {"compile": True, "unroll": 5}}) == {
         "frames": 1,

@@ -24,6 +24,18 @@ def test_every_combination_of_what_a_task_reads():
     assert variants([], "none") == [{}]
 
 
+def test_settings_of_an_optimiser_vary_its_trials_alone():
+    varied = [parse_variation(text, TASKS) for text in ("optimiser=rmsprop,adam", "adam_eps=1e-4,1e-8", "unroll=5,10")]
+    assert variants(varied[1:2], "none") == [{}]
+    assert variants(varied[1:2], "none", "adam") == [{"adam_eps": 1e-4}, {"adam_eps": 1e-8}]
+    assert variants(varied[:2], "none") == [
+        {"optimiser": "rmsprop"},
+        {"optimiser": "adam", "adam_eps": 1e-4},
+        {"optimiser": "adam", "adam_eps": 1e-8},
+    ]
+    assert len(variants(varied, "none")) == 2 * 3
+
+
 def test_values_have_the_type_of_their_setting():
     for text, values in {
         "frames=10_000,20_000": (10_000, 20_000),
@@ -71,6 +83,8 @@ def test_a_setting_is_changed_where_it_belongs():
         ("learning_rate=0.1,-1", "--learning-rate must be positive, not -1"),
         ("frames=1000,10", "--frames 10 is less than one batch"),
         ("seed=1,2", "unknown setting 'seed'"),
+        ("adam_eps=1e-4,1e-8", "--adam-eps has no effect with --optimiser rmsprop; it is for adam"),
+        ("optimiser=adm", "'adm' is none of rmsprop, adam"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(capsys, tmp_path, text, complaint):

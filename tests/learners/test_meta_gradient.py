@@ -15,17 +15,19 @@ from envs.stream import EnvSpec
 from learners.losses import impala_loss
 from learners.meta_gradient import InnerStep, MetaGradient
 from learners.objective import Network, Objective
-from learners.optimiser import RMSPropConstants, global_norm, rmsprop_adjoint, rmsprop_step
+from learners.optimiser import Adam, OptimiserState, RMSProp, global_norm
 from tests.agents.test_agent import random_batch
 
 SPEC = EnvSpec(num_actions=3, frame_shape=(1, 20, 20), stack=4, frames_per_step=4)
 LEARNING_RATE = 5e-4
+UPDATES_BEFORE = 3
+"""Updates that Adam made before the window: its bias corrections differ from one update to the next."""
 
 
 class Laboratory:
     """A small double-precision network, a few batches, and training written out in the plainest way."""
 
-    def __init__(self, make_config, task="reverse_gvf", interval=2, clip_norm=1e6, lstm_size=0, **options):
+    def __init__(self, make_config, task="reverse_gvf", interval=2, clip_norm=1e6, lstm_size=0, optimiser="rmsprop", **options):
         self.config = make_config(batch_size=2, unroll=6, clip_norm=clip_norm, rmsprop_eps=1e-3).learner
         self.stops = options.pop("stop_main_gradient", False)
         torch.manual_seed(0)
@@ -37,7 +39,7 @@ class Laboratory:
             if "torso" not in name:
                 torch.nn.init.normal_(parameter, std=0.1)  # Heads that are far from zero hide no term.
         self.objective = Objective(self.config, self.network, self.stops)
-        self.constants = RMSPropConstants(0.9, 1e-3, clip_norm)
+        self.clip_norm = clip_norm
         self.interval = interval
         self.batches = []
         for seed in range(interval + 1):
@@ -48,7 +50,14 @@ class Laboratory:
             batch.discount[1, 1 - seed % 2] = 0.0
             self.batches.append(replace(batch, core_state=batch.core_state.double()))
         self.start = [p.detach().clone() for p in self.objective.theta]
-        self.moments = [torch.full_like(p, 1e-2) for p in self.start]
+        moments = {"moment": [torch.full_like(p, 1e-2) for p in self.start]}
+        if optimiser == "adam":
+            moments["first_moment"] = [torch.full_like(p, 1e-2) for p in self.start]
+            self.optimiser = Adam(0.8, 0.95, 1e-3, clip_norm)
+            self.state = OptimiserState(moments, torch.tensor(UPDATES_BEFORE))
+        else:
+            self.optimiser = RMSProp(0.9, 1e-3, clip_norm)
+            self.state = OptimiserState(moments)
 
     def outputs(self, theta, batch):
         return functional_call(self.network, dict(zip(self.objective.names, theta, strict=True)), (batch,))
@@ -76,22 +85,31 @@ class Laboratory:
             gradients.append(s if self.stops and name.startswith("agent.torso") else m + s)
         return gradients
 
-    def update(self, theta, moments, gradients):
+    def update(self, theta, moments, gradients, number):
         norm = torch.sqrt(sum((g**2).sum() for g in gradients))
-        scale = self.constants.clip_norm / norm if norm > self.constants.clip_norm else 1.0
+        scale = self.clip_norm / norm if norm > self.clip_norm else 1.0
         clipped = [scale * g for g in gradients]
-        moments = [0.9 * m + 0.1 * g**2 for m, g in zip(moments, clipped, strict=True)]
-        steps = [g / (m + 1e-3).sqrt() for g, m in zip(clipped, moments, strict=True)]
+        if "first_moment" in moments:
+            first = [0.8 * m + 0.2 * g for m, g in zip(moments["first_moment"], clipped, strict=True)]
+            second = [0.95 * v + 0.05 * g**2 for v, g in zip(moments["moment"], clipped, strict=True)]
+            n = UPDATES_BEFORE + number
+            steps = [(m / (1 - 0.8**n)) / (v / (1 - 0.95**n) + 1e-3).sqrt() for m, v in zip(first, second, strict=True)]
+            moments = {"first_moment": first, "moment": second}
+        else:
+            second = [0.9 * m + 0.1 * g**2 for m, g in zip(moments["moment"], clipped, strict=True)]
+            steps = [g / (m + 1e-3).sqrt() for g, m in zip(clipped, second, strict=True)]
+            moments = {"moment": second}
         return [p - LEARNING_RATE * s for p, s in zip(theta, steps, strict=True)], moments
 
     def train(self, create_graph=False):
         """theta_0 ... theta_K."""
-        thetas, moments = [[p.detach().requires_grad_() for p in self.start]], self.moments
-        for batch in self.batches[:-1]:
+        thetas, moments = [[p.detach().requires_grad_() for p in self.start]], self.state.moments
+        for number, batch in enumerate(self.batches[:-1], start=1):
             gradients = self.gradient(thetas[-1], batch, create_graph)
-            theta, moments = self.update(thetas[-1], moments, gradients)
+            theta, moments = self.update(thetas[-1], moments, gradients, number)
             if not create_graph:
-                theta, moments = [p.detach().requires_grad_() for p in theta], [m.detach() for m in moments]
+                theta = [p.detach().requires_grad_() for p in theta]
+                moments = {kind: [m.detach() for m in values] for kind, values in moments.items()}
             thetas.append(theta)
         return thetas
 
@@ -106,19 +124,17 @@ class Laboratory:
 
     def meta_gradient(self, exact=True, kept=True):
         """Hindcast's own."""
-        meta = MetaGradient(self.objective, self.task, self.constants, self.interval, math.inf)
-        theta, moments = [p.clone().requires_grad_() for p in self.start], [m.clone() for m in self.moments]
+        meta = MetaGradient(self.objective, self.task, self.optimiser, self.interval, math.inf)
+        theta, state = [p.clone().requires_grad_() for p in self.start], self.state.clone()
         norms = []
         for batch in self.batches[:-1]:
             traced = meta.trace(self.objective.evaluate_main(theta, batch, differentiable=kept))
             loss = traced.evaluation.main.loss.detach()
             gradient = [g.detach() for g in traced.evaluation.gradients]
-            meta.steps.append(
-                InnerStep(theta, [m.clone() for m in moments], LEARNING_RATE, batch, loss, gradient, traced if kept else None)
-            )
+            meta.steps.append(InnerStep(theta, state.clone(), LEARNING_RATE, batch, loss, gradient, traced if kept else None))
             norms.append(global_norm(traced.evaluation.gradients))
             theta = [p.detach().clone() for p in theta]
-            rmsprop_step(theta, gradient, moments, LEARNING_RATE, norms[-1], self.constants)
+            self.optimiser.step(theta, gradient, state, LEARNING_RATE, norms[-1])
             theta = [p.requires_grad_() for p in theta]
         self.norms = norms
         last = self.objective.evaluate_main(theta, self.batches[-1], differentiable=False).gradient()
@@ -146,6 +162,8 @@ CASES = [
     {"task": "reverse_gvf", "interval": 5, "clip_norm": 0.5, "question_input": "future", "scale_cumulants": False},
     {"task": "reverse_gvf", "interval": 2, "stop_main_gradient": True},
     {"task": "gvf", "interval": 2, "lstm_size": 4},
+    *({"optimiser": "adam", "interval": k, **clip} for k in (1, 2, 5) for clip in ({}, {"clip_norm": 0.5})),
+    {"optimiser": "adam", "task": "gvf", "interval": 2, "lstm_size": 4},
 ]
 
 
@@ -209,16 +227,47 @@ def test_rmsprop_adjoint_equals_automatic_differentiation(clip_norm):
     generator = torch.Generator().manual_seed(0)
     draw = lambda: [torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((3, 2), (4,))]  # noqa: E731
     gradients, moments, theta_bar, moment_bar = draw(), [m.abs() for m in draw()], draw(), draw()
-    constants = RMSPropConstants(0.9, 1e-3, clip_norm)
     g, m = ([x.clone().requires_grad_() for x in group] for group in (gradients, moments))
     norm = torch.sqrt(sum((x**2).sum() for x in g))
     clipped = [x * clip_norm / norm if norm > clip_norm else x for x in g]
     after = [0.9 * x + 0.1 * y**2 for x, y in zip(m, clipped, strict=True)]
     moved = [-0.01 * y / (x + 1e-3).sqrt() for x, y in zip(after, clipped, strict=True)]
     expected = torch.autograd.grad([*moved, *after], [*g, *m], [*theta_bar, *moment_bar])
-    found = rmsprop_adjoint(gradients, moments, 0.01, constants, theta_bar, moment_bar)
-    for mine, theirs in zip([*found[0], *found[1]], expected, strict=True):
+    state = OptimiserState({"moment": moments})
+    found = RMSProp(0.9, 1e-3, clip_norm).adjoint(gradients, state, 0.01, theta_bar, {"moment": moment_bar})
+    for mine, theirs in zip([*found[0], *found[1]["moment"]], expected, strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("updates", [0, 7])
+@pytest.mark.parametrize("clip_norm", [0.1, 1e6])
+def test_adam_adjoint_equals_automatic_differentiation(clip_norm, updates):
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda: [torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((3, 2), (4,))]  # noqa: E731
+    gradients, first, theta_bar, first_bar, second_bar = draw(), draw(), draw(), draw(), draw()
+    second = [m.abs() for m in draw()]
+    g, m, v = ([x.clone().requires_grad_() for x in group] for group in (gradients, first, second))
+    norm = torch.sqrt(sum((x**2).sum() for x in g))
+    clipped = [x * clip_norm / norm if norm > clip_norm else x for x in g]
+    m_after = [0.8 * x + 0.2 * y for x, y in zip(m, clipped, strict=True)]
+    v_after = [0.9 * x + 0.1 * y**2 for x, y in zip(v, clipped, strict=True)]
+    n = updates + 1
+    moved = [-0.01 * x / (1 - 0.8**n) / (y / (1 - 0.9**n) + 1e-3).sqrt() for x, y in zip(m_after, v_after, strict=True)]
+    expected = torch.autograd.grad([*moved, *m_after, *v_after], [*g, *m, *v], [*theta_bar, *first_bar, *second_bar])
+    state = OptimiserState({"first_moment": first, "moment": second}, torch.tensor(updates))
+    moments_bar = {"first_moment": first_bar, "moment": second_bar}
+    found = Adam(0.8, 0.9, 1e-3, clip_norm).adjoint(gradients, state, 0.01, theta_bar, moments_bar)
+    for mine, theirs in zip([*found[0], *found[1]["first_moment"], *found[1]["moment"]], expected, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-10, atol=1e-14)
+    assert state.updates == updates
+
+
+def test_adam_meta_gradient_is_finite_where_a_parameter_never_had_a_gradient():
+    """With epsilon outside the root, the derivative of the root would be infinite there."""
+    adam, zeros = Adam(0.9, 0.999, 1e-4, 40.0), [torch.zeros(2)]
+    state, bar = adam.init(zeros), [torch.ones(2)]
+    found, _ = adam.adjoint(zeros, state, 1.0, bar, {"first_moment": zeros, "moment": zeros})
+    assert found[0].tolist() == pytest.approx([-100.0, -100.0])  # -1 / sqrt(1e-4): the bias correction cancels 1 - b1.
 
 
 def test_layers_agree_with_pytorchs_to_the_second_derivative():

@@ -96,10 +96,15 @@ def test_a_place_in_the_period_that_does_not_fit_the_window_is_refused(make_lear
 
 
 @pytest.mark.parametrize(
-    ("updates", "period"), [(1, 3), (2, 3), (3, 3), (4, 3), (6, 3), (1, 5), (2, 5), (3, 5), (4, 5), (5, 5), (6, 5), (9, 5)]
+    ("updates", "period", "optimiser"),
+    [
+        *((updates, 3, "rmsprop") for updates in (1, 2, 3, 4, 6)),
+        *((updates, 5, "rmsprop") for updates in (1, 2, 3, 4, 5, 6, 9)),
+        *((updates, 5, "adam") for updates in (2, 4, 6)),
+    ],
 )
-def test_a_state_from_the_middle_of_a_period_continues_exactly(make_learner, updates, period):
-    learner, copy = make_learner(meta_period=period), make_learner(seed=2, meta_period=period)
+def test_a_state_from_the_middle_of_a_period_continues_exactly(make_learner, updates, period, optimiser):
+    learner, copy = (make_learner(seed=seed, meta_period=period, optimiser=optimiser) for seed in (1, 2))
     for update in range(updates):
         learner.step(random_batch(seed=update))
     copy.load_state_dict({name: value.clone() for name, value in learner.state_dict().items()})
@@ -110,6 +115,19 @@ def test_a_state_from_the_middle_of_a_period_continues_exactly(make_learner, upd
         }
     assert equal(theta(learner), theta(copy))
     assert equal(phi(learner), phi(copy))
+
+
+def test_a_number_of_updates_that_adam_cannot_have_made_is_refused(make_learner):
+    learner = make_learner(optimiser="adam")
+    for update in range(5):
+        learner.step(random_batch(seed=update))
+    state = learner.state_dict()
+    assert (state["optimiser_updates"], state["meta.window.optimiser_updates"]) == (5, 3)
+    for name, found in {"optimiser_updates": -1, "meta.window.optimiser_updates": 5}.items():
+        with pytest.raises(ValueError, match=f"'optimiser_updates' cannot be {found} after"):
+            make_learner(optimiser="adam").load_state_dict(state | {name: torch.tensor(found)})
+    with pytest.raises(ValueError, match=r"'first_moment.agent.* is only in the checkpoint"):
+        make_learner().load_state_dict(state)
 
 
 @pytest.mark.parametrize(("task", "fresh"), [("reverse_gvf", "10010010"), ("none", "11111111")])

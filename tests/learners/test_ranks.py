@@ -105,6 +105,18 @@ def test_meta_gradient(make_config, task, interval, period, clip_norm):
     assert any(not torch.equal(state[name], value) for name, value in first.items() if "question.torso" in name)
 
 
+@pytest.mark.parametrize("clip_norm", [1e-2, 1e6])
+@pytest.mark.parametrize("interval", [1, 2, 5])
+def test_meta_gradient_through_adam(make_config, interval, clip_norm):
+    options = {**SMALL, "optimiser": "adam", "meta_interval": interval, "meta_learning_rate": 1e-2, "clip_norm": clip_norm}
+    del options["rmsprop_eps"]
+    config = make_config(task="reverse_gvf", **options)
+    first = Learner(config, SPEC).state_dict()
+    state = assert_ranks_equal_one(config, 2, interval + 2)
+    assert state["optimiser_updates"] == interval + 2
+    assert any(not torch.equal(state[name], value) for name, value in first.items() if "question.torso" in name)
+
+
 @pytest.mark.parametrize(
     "options",
     [

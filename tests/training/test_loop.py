@@ -83,9 +83,9 @@ def test_a_serial_run_is_a_function_of_its_seed(make_config, tmp_path, never):
         {"game": "catch", "lstm_size": 8},
         {"game": "catch", "lstm_size": 8, "task": "reverse_gvf", "meta_interval": 4},
         {"game": "catch", "task": "gvf", "meta_interval": 4, "meta_memory_gb": 0.0, "question_input": "future"},
-        {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5},
         {"game": "catch", "lstm_size": 8, "envs_per_actor": 16},
         {"game": "catch", "envs_per_actor": 6},
+        {"game": "catch", "task": "reverse_gvf", "meta_interval": 2, "meta_period": 5, "optimiser": "adam"},
         *(
             pytest.param({"game": "catch", "task": task}, marks=pytest.mark.slow)
             for task in ("random_gvf", "random_reverse_gvf", "pixel_control", "reward_prediction")
@@ -223,6 +223,12 @@ def test_catch_is_learnt_to_near_its_optimum(make_config, never, pool, task):
 def test_catch_is_learnt_in_bfloat16(make_config, never):
     result = train(make_config(precision="bf16", **CATCH), never)
     assert result["evaluation"]["mean"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["none", "reverse_gvf"])
+def test_catch_is_learnt_with_adam(make_config, never, task):
+    assert train(make_config(task=task, optimiser="adam", **CATCH), never)["evaluation"]["mean"] > 0.9
 
 
 def test_a_short_real_atari_run_through_ray(make_config, never):

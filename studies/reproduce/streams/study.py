@@ -40,7 +40,7 @@ Cell = tuple[str, str, Entry]
 
 def reproduce_streams(config: ReproduceConfig, stop: threading.Event) -> str:
     """Write data.json, figure.png and summary.md; return the summary."""
-    require_extra("streams", "river", "sklearn")
+    require_extra("streams", "streams", "river", "sklearn")
     streams = {name: STREAMS[name]() for name in SETTINGS["horizons"]}
     runs, cells = config.runs_or(DEFAULT_RUNS), make_cells(streams, SETTINGS)
     names = [[stream, detector] for stream, detector, _ in cells]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import launch
 from configs.errors import StopRequested
 from studies.reproduce.reacher import normal_importance_ratio
 from studies.reproduce.reacher_policy import ReacherPolicy, evaluate_policy, reacher_policy
@@ -74,3 +75,12 @@ def test_the_importance_ratio_is_that_of_two_normal_densities():
     noise = np.random.default_rng(0).normal(size=(7, 2))
     log_density = {std: torch.distributions.Normal(0.0, std).log_prob(torch.from_numpy(noise)).sum(-1) for std in (0.1, 0.5)}
     assert np.allclose(normal_importance_ratio(noise, 0.1, 0.5), (log_density[0.1] - log_density[0.5]).exp().numpy())
+
+
+@pytest.mark.parametrize("study", ["reacher", "off_policy"])
+def test_without_the_extra_the_command_says_what_to_install(tmp_path, monkeypatch, capsys, signals, study):
+    monkeypatch.setattr("studies.reproduce.experiment.find_spec", lambda name: None)
+    assert launch.main(["reproduce", study, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"launch.py: reproduce {study} needs stable_baselines3 and mujoco: pip install 'hindcast[reacher]'\n"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,34 @@
+"""Trained agents for use from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from actors.policy import Policy
+from envs.registry import check_trusted, game_spec
+from training.evaluation import load_agent
+from training.storage.run_directory import RunDirectory
+
+
+def load_policy(
+    run_dir: str | Path,
+    checkpoint: Literal["best", "newest"] | int = "newest",
+    seed: int = 0,
+    greedy: bool = False,
+    game: str = "",
+) -> Policy:
+    """The policy of a run, from its newest or best checkpoint or that of a frame.
+
+    `game` is needed where the run's game imports code (`gym:MODULE:ID`): the caller names it, as with `evaluate --game`.
+    Raises RunError, CheckpointError or GameError.
+    """
+    directory = RunDirectory.open(Path(run_dir))
+    config = directory.read_config()
+    check_trusted(config.env.game, game)
+    checkpoints = directory.checkpoints(config.run.keep_checkpoints)
+    if isinstance(checkpoint, int):
+        chosen = checkpoints.of_frame(checkpoint)
+    else:
+        chosen = checkpoints.best() if checkpoint == "best" else checkpoints.newest()
+    return Policy(load_agent(config, chosen), game_spec(config.env.game, config.env.protocol), seed, greedy)
