@@ -13,7 +13,7 @@ from agents.agent import Agent, flat_weights
 from agents.batch import Batch
 from agents.metrics import Metric, evaluate, explained_variance, maximum, mean, ratio
 from agents.ranks import ONE_RANK, Ranks
-from agents.tasks import TASKS, TaskInputs
+from agents.tasks import TaskInputs, find_task
 from configs.errors import ConfigError, NonFiniteError
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
@@ -37,10 +37,10 @@ class Learner:
         self.device = choose_device(self._config.device)
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
-        self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
+        self.task = find_task(config.task).build(config.auxiliary, spec, self.agent.torso.num_features)
         self.task.ranks = ranks
         network = Network(self.agent, self.task).to(self.device)
-        self._objective = Objective(self._config, network, config.auxiliary.stop_main_gradient)
+        self._objective = Objective(self._config, network, self._config.stop_main_gradient)
         if self._config.compile:
             self.agent.torso.compile()
         self._names, self._parameters = self._objective.names, self._objective.theta

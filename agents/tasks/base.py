@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from agents.batch import Batch
 from agents.metrics import Metric
 from agents.ranks import ONE_RANK, Ranks
-from configs.train import TaskConfig
+from configs.tasks import NoConfig, TaskInterface
 from envs.stream import EnvSpec
 
 
@@ -41,14 +41,17 @@ class TaskLoss:
     """Tensors whose distribution is logged, by tag."""
 
 
-class AuxiliaryTask(nn.Module, ABC):
+class AuxiliaryTask(nn.Module, TaskInterface, ABC):
     """A module with its own heads on the shared torso's features, and their loss.
 
     A task may own a question network, `questions`, with parameters phi. The task's loss has no gradient with respect to phi.
     """
 
-    learns_questions: ClassVar[bool] = False
-    """Whether phi follows the meta-gradient; otherwise phi keeps its initial value."""
+    Config: ClassVar[Any] = NoConfig
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.draws = cls.pictures is not AuxiliaryTask.pictures
 
     def __init__(self, weight: float):
         super().__init__()
@@ -60,8 +63,8 @@ class AuxiliaryTask(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> AuxiliaryTask:
-        """Return the task for games of `spec` and a torso with `num_features` outputs."""
+    def build(cls, config: Any, spec: EnvSpec, num_features: int) -> AuxiliaryTask:
+        """Return the task for games of `spec` and a torso with `num_features` outputs; `config` is of its Config."""
 
     @abstractmethod
     def predict(self, features: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from agents.metrics import mean
 from agents.returns import lambda_returns
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.errors import ConfigError
-from configs.train import TaskConfig
+from configs.tasks import PixelControlConfig
 from envs.stream import EnvSpec
 
 CELLS = 20
@@ -43,6 +43,8 @@ class PixelControl(AuxiliaryTask):
     loss = sum_c (G_t^c - Q^c(s_t, a_t))^2 / 2, with G^c the n-step return of `q_targets`.
     """
 
+    Config = PixelControlConfig
+
     def __init__(self, weight: float, discount: float, spec: EnvSpec, num_features: int):
         super().__init__(weight)
         self._discount = discount
@@ -53,7 +55,7 @@ class PixelControl(AuxiliaryTask):
         orthogonal(self.deconv, HEAD_GAIN)
 
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> PixelControl:
+    def build(cls, config: PixelControlConfig, spec: EnvSpec, num_features: int) -> PixelControl:
         if min(spec.frame_shape[1:]) < CELLS:
             raise ConfigError(f"pixel control needs frames of at least {CELLS} x {CELLS} pixels; choose another task or game")
         return cls(config.pixel_control_weight, config.pixel_control_discount, spec, num_features)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.metrics import mean
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
-from configs.train import TaskConfig
+from configs.tasks import RewardPredictionConfig
 from envs.stream import EnvSpec
 
 SIGNS = 3
@@ -21,6 +21,8 @@ SIGNS = 3
 class RewardPrediction(AuxiliaryTask):
     """One head per action: logits of the sign of the reward (cross-entropy), or the clipped reward (half the squared error)."""
 
+    Config = RewardPredictionConfig
+
     def __init__(self, weight: float, num_features: int, num_actions: int, classify: bool):
         super().__init__(weight)
         self._shape = (num_actions, SIGNS if classify else 1)
@@ -29,7 +31,7 @@ class RewardPrediction(AuxiliaryTask):
         orthogonal(self.head, HEAD_GAIN)
 
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> RewardPrediction:
+    def build(cls, config: RewardPredictionConfig, spec: EnvSpec, num_features: int) -> RewardPrediction:
         classify = config.reward_prediction_target == "sign"
         return cls(config.reward_prediction_weight, num_features, spec.num_actions, classify)
 
