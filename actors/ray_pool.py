@@ -90,6 +90,7 @@ class RayPool:
 
     def __init__(self, config: TrainConfig, resources: Resources, stop: threading.Event, rank: int = 0):
         self._config = config
+        self._actor_config = config.with_task("none")  # Actors need the torso, not the code of a task.
         self._resources = resources
         self._stop = stop
         self._rank = rank
@@ -170,7 +171,7 @@ class RayPool:
     def _create(self, core: int | None) -> Any:
         seed = rank_seed(self._config.run.seed, self._rank, self._created)
         self._created += 1
-        return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core)
+        return self._remote.remote(self._actor_config, self._resources.envs_per_actor, seed, core)
 
     def _submit(self, slot: ActorSlot) -> None:
         if self._published is None:

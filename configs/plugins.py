@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from configs.errors import ConfigError
+from configs.errors import ConfigError, NonFiniteError, PluginError, RankError
 
 FOREIGN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 LONGEST_NAME = 150
@@ -63,6 +65,17 @@ def import_named(module: str, name: str, error_type: type[Exception]) -> ModuleT
         ) from error
     except Exception as error:  # The user's own code may raise anything.
         raise error_type(f"the module '{module}' of {name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def errors_named(what: str) -> Iterator[None]:
+    """Turn an exception of plugged-in code into a PluginError that names it and keeps its traceback."""
+    try:
+        yield
+    except (ConfigError, PluginError, NonFiniteError, RankError):
+        raise
+    except Exception as error:  # The user's own code may raise anything.
+        raise PluginError(f"{what} failed: {type(error).__name__}: {error}", traceback.format_exc()) from error
 
 
 def check_trusted(setting: str, recorded: str, named: str) -> None:

@@ -1,5 +1,9 @@
+import shutil
 import signal
+import sys
 import threading
+import uuid
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,6 +49,18 @@ def make_config(tmp_path):
 def one_thread():
     """Small tensors are slower on many threads, most of all beside other work."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """Name of a module with tasks and torsos from outside: a copy that nothing has imported (tests/helpers/plugged.py)."""
+    name = f"plugged_{uuid.uuid4().hex}"
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    shutil.copy(Path(__file__).parent / "helpers" / "plugged.py", directory / f"{name}.py")
+    monkeypatch.syspath_prepend(str(directory))
+    yield name
+    sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from agents.batch import Batch
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.tasks import NoConfig
 from envs.stream import EnvSpec
@@ -14,7 +15,7 @@ class NoTask(AuxiliaryTask):
     def build(cls, config: NoConfig, spec: EnvSpec, num_features: int) -> NoTask:
         return cls(weight=0.0)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         return features[..., :0]
 
     def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
 from agents.metrics import mean
 from agents.returns import lambda_returns
@@ -60,7 +61,7 @@ class PixelControl(AuxiliaryTask):
             raise ConfigError(f"pixel control needs frames of at least {CELLS} x {CELLS} pixels; choose another task or game")
         return cls(config.pixel_control_weight, config.pixel_control_discount, spec, num_features)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Q [T + 1, B, A, 20, 20] = value + advantage - mean over actions of the advantage."""
         hidden = F.relu(self.linear(features.flatten(0, 1))).unflatten(1, (32, 9, 9))
         value, advantage = self.deconv(hidden).tensor_split([1], dim=1)

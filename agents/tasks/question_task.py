@@ -64,7 +64,7 @@ class QuestionTask(AuxiliaryTask):
         cumulant, discount = self.questions(images, self.ranks)
         return cumulant.unflatten(0, pixels.shape[:2]), discount.unflatten(0, pixels.shape[:2])
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Answers [T + 1, B, d]."""
         return self.answers(features)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.metrics import mean
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
@@ -35,7 +36,7 @@ class RewardPrediction(AuxiliaryTask):
         classify = config.reward_prediction_target == "sign"
         return cls(config.reward_prediction_weight, num_features, spec.num_actions, classify)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Logits [T + 1, B, A, 3] or, for regression, rewards [T + 1, B, A, 1]."""
         return self.head(features).unflatten(-1, self._shape)
 

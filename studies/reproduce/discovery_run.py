@@ -9,6 +9,7 @@ import torch
 
 from actors.serial_pool import SerialPool
 from agents.agent import Agent
+from agents.tasks.question_task import QuestionTask
 from configs.tasks import task_type
 from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.grid_games import GRIDS
@@ -93,12 +94,12 @@ Maps = dict[str, torch.Tensor]
 def question_maps(learner: Learner, game: str) -> Maps:
     """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
     task, agent = learner.task, learner.agent
-    assert task.questions is not None
+    assert isinstance(task, QuestionTask)
     pixels = agent.preprocess(torch.from_numpy(GRIDS[game]().images))
     cumulant, discount = task.questions(pixels)
     features = agent.torso(pixels)
     policy = agent.policy(features).double().softmax(-1)
-    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
+    return {"cumulant": cumulant, "discount": discount, "answer": task.answers(features), "policy": policy}
 
 
 def mapped_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:

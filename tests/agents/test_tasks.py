@@ -198,14 +198,14 @@ def test_answers_converge_to_the_closed_form_on_a_chain_observed_as_images(name,
     for _ in range(250):
         batch = chain.batch()
         unroll = agent.unroll(batch)
-        prediction = task.predict(unroll.features)
+        prediction = task.predict(unroll.features, batch)
         inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
         result = task.loss(prediction, prediction.detach(), inputs)
         optimiser.zero_grad()
         (result.loss * result.mask).mean().backward()
         optimiser.step()
         rate.step()
-    found = task.predict(agent.torso(agent.preprocess(chain.images))[:, None])[:, 0, 0]
+    found = task.answers(agent.torso(agent.preprocess(chain.images)))[:, 0]
     expected = getattr(chain, name)().float()
     assert (expected.max() - expected.min()) > 0.15
     assert torch.allclose(found, expected, atol=0.06)
@@ -281,7 +281,7 @@ def test_pixel_control_is_dueling():
     """The advantages are centred, so that Q's mean over the actions is the value plane."""
     task = build("pixel_control")
     features = torch.randn(2, 1, 8)
-    q = task.predict(features)
+    q = task.predict(features, random_batch(time=1, batch=1))
     assert q.shape == (2, 1, 3, CELLS, CELLS)
     planes = task.deconv(torch.relu(task.linear(features.flatten(0, 1))).unflatten(1, (32, 9, 9)))
     assert torch.allclose(q.mean(2).flatten(0, 1), planes[:, 0], atol=1e-6)
@@ -317,7 +317,7 @@ def test_pictures_are_rgb_images(name):
     task = build(name, num_features=agent.torso.num_features)
     with torch.no_grad():
         unroll = agent.unroll(batch)
-        prediction = task.predict(unroll.features)
+        prediction = task.predict(unroll.features, batch)
         inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
     images = task.pictures(prediction, unroll.pixels, inputs)
     for image in images.values():
