@@ -14,8 +14,8 @@ from tests.helpers.running import ROOT
 from training.loop import train
 
 PAGE = (ROOT / "docs" / "adding_a_task.md").read_text()
-(FILE,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-COMMANDS = re.findall(r"^python (launch\.py (?:train|compare) .*)$", PAGE, flags=re.MULTILINE)
+TASK_FILE, TORSO_FILE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+COMMANDS = re.findall(r"^python (launch\.py (?:train|compare|evaluate) .*)$", PAGE, flags=re.MULTILINE)
 TASK = "my_tasks:InverseDynamics"
 TINY = [
     "--frames",
@@ -35,8 +35,9 @@ TINY = [
 
 @pytest.fixture
 def outside(tmp_path):
-    """A directory outside of Hindcast with the module of the page."""
-    (tmp_path / "my_tasks.py").write_text(FILE)
+    """A directory outside of Hindcast with the modules of the page."""
+    (tmp_path / "my_tasks.py").write_text(TASK_FILE)
+    (tmp_path / "my_torsos.py").write_text(TORSO_FILE)
     return tmp_path
 
 
@@ -62,11 +63,13 @@ def run(outside, *arguments):
 
 
 def test_the_documented_commands_work(outside):
-    explain, train_it, sweep = (command.split()[1:] for command in COMMANDS)
+    explain, train_it, sweep, train_torso, evaluate_torso = (command.split()[1:] for command in COMMANDS)
     assert "Weight of the loss, which is a cross-entropy" in run(outside, *explain).stdout
     run(outside, *train_it, *TINY, "--pool", "serial")
     record = json.loads((outside / f"runs/catch-{TASK}-seed1/config.json").read_text())
     assert record["config"]["auxiliary"] == {"inverse_dynamics_weight": 0.3}
+    run(outside, *train_torso, *(word for word in TINY if word not in ("--torso", "shallow")), "--pool", "serial")
+    run(outside, *evaluate_torso, "--episodes", "1")
     run(outside, *sweep, *TINY, "--seeds", "2")
     lines = (outside / f"runs/catch/catch-{TASK}-seed2/metrics.jsonl").read_text().splitlines()
     assert "auxiliary/accuracy" in json.loads(lines[-1])
@@ -78,8 +81,12 @@ def test_the_documented_commands_work(outside):
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 2), (TASK, 2)]
 
 
+def test_the_documented_task_is_that_of_the_examples():
+    assert (ROOT / "examples/hindcast_tasks/hindcast_tasks/inverse_dynamics.py").read_text() == TASK_FILE
+
+
 def test_the_documented_signatures_are_those_of_the_base_class():
-    for call in ("predict", "loss", "ask", "pictures"):
+    for call in ("predict", "loss", "ask", "pictures", "attach", "after_update"):
         (documented,) = set(re.findall(rf"`{call}\((.*?)\)`", PAGE))
         _, *names = inspect.signature(getattr(AuxiliaryTask, call)).parameters
         assert documented.split(", ") == names

@@ -91,6 +91,11 @@ def test_training_with_every_task(make_config, task, size):
     assert_ranks_equal_one(make_config(task=task, meta_interval=2, **SMALL), size, updates=5)
 
 
+def test_training_with_a_target_network(make_config, plugged):
+    state = assert_ranks_equal_one(make_config(task=f"{plugged}:NextReward", **SMALL), 2, updates=5)
+    assert any(name.startswith("parameter.task.target.") for name in state)
+
+
 @pytest.mark.parametrize("clip_norm", [1e-2, 1e6])
 @pytest.mark.parametrize(("interval", "period"), [(1, 0), (2, 0), (5, 0), (2, 5)])
 @pytest.mark.parametrize("task", ["gvf", "reverse_gvf"])
