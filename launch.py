@@ -23,6 +23,7 @@ from configs.errors import (
     ConfigError,
     GameError,
     NonFiniteError,
+    PluginError,
     PoolError,
     RankError,
     RunError,
@@ -270,6 +271,9 @@ def run_command(arguments: Sequence[str]) -> int:
     interrupt = Interrupt()
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
+    except PluginError as error:
+        print(f"{error.trace}launch.py: {printable(str(error))}", file=sys.stderr)
+        return 1
     except EXPECTED as error:
         print(f"{program_name()}: {printable(str(error))}", file=sys.stderr)
         return 2

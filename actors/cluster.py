@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -59,7 +60,7 @@ def _start(address: str, num_cpus: int) -> None:
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     global _guardian
     _guardian = Guardian()
-    with _loopback_only(), _sigterm_blocked(), _own_path_inherited():
+    with _loopback_only(), _sigterm_blocked(), _import_path_passed_on():
         ray.init(
             "local",
             job_config=_WithoutCurrentDirectory(),
@@ -83,11 +84,32 @@ class _WithoutCurrentDirectory(JobConfig):
         return True
 
 
+def code_runtime_env() -> dict[str, Any]:
+    """Ray's `runtime_env` that ships Hindcast's own code to the workers of a cluster, without its dependencies."""
+    # For a user's modules, on machines that have them at the same place.
+    path = {"env_vars": {"PYTHONPATH": import_path()}}
+    if in_checkout():
+        return path | {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
+    packages = installed_packages()
+    if not packages:
+        raise PoolError(
+            "cannot join a cluster: the code to send is not found; run from a checkout or install Hindcast with pip"
+        )
+    return path | {"py_modules": [str(package) for package in packages]}
+
+
+def import_path() -> str:
+    """The directories that this process imports from, besides those of its Python, as PYTHONPATH."""
+    absolute = [Path(path).absolute() for path in sys.path]
+    of_python = (sys.prefix, sys.base_prefix)
+    return os.pathsep.join(str(path) for path in absolute if not any(path.is_relative_to(prefix) for prefix in of_python))
+
+
 @contextmanager
-def _own_path_inherited() -> Iterator[None]:
-    """Context in which started processes inherit this one's module search path, so that workers import what it would."""
+def _import_path_passed_on() -> Iterator[None]:
+    """Context in which started processes can import what this one can, such as a user's task or torso."""
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    os.environ["PYTHONPATH"] = import_path()
     try:
         yield
     finally:
@@ -95,18 +117,6 @@ def _own_path_inherited() -> Iterator[None]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
-
-
-def code_runtime_env() -> dict[str, Any]:
-    """Ray's `runtime_env` that ships Hindcast's own code to the workers of a cluster, without its dependencies."""
-    if in_checkout():
-        return {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
-    packages = installed_packages()
-    if not packages:
-        raise PoolError(
-            "cannot join a cluster: the code to send is not found; run from a checkout or install Hindcast with pip"
-        )
-    return {"py_modules": [str(package) for package in packages]}
 
 
 def node_address() -> str:

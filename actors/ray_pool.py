@@ -99,6 +99,7 @@ class RayPool:
         actor: type[RolloutActor] = RolloutActor,
     ):
         self._config = config
+        self._actor_config = config.with_task("none")  # Actors need the torso, not the code of a task.
         self._resources = resources
         self._stop = stop
         self._rank = rank
@@ -181,7 +182,7 @@ class RayPool:
     def _create(self, core: int | None) -> Any:
         seed = rank_seed(self._config.run.seed, self._rank, self._created)
         self._created += 1
-        return self._remote.remote(self._config, self._resources.envs_per_actor, seed, core, self._software)
+        return self._remote.remote(self._actor_config, self._resources.envs_per_actor, seed, core, self._software)
 
     def _submit(self, slot: ActorSlot) -> None:
         if self._published is None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.ranks import ONE_RANK, Ranks
-from agents.torsos import Torso
+from agents.torsos import make_torso
 from envs.stream import EnvSpec
 
 
@@ -39,7 +39,7 @@ class Agent(nn.Module):
         super().__init__()
         self._stack = spec.stack
         self.register_buffer("background", torch.zeros(spec.frame_shape))
-        self.torso = Torso(torso, spec.observation_shape)
+        self.torso = make_torso(torso, spec.observation_shape)
         self.lstm_size = lstm_size
         self.torso_in_bf16 = False
         """Whether `unroll` computes the torso in bfloat16; its input, its output and the parameters are float32."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agents.initialisation import RELU_GAIN, orthogonal
 from agents.layers import Conv2d, Linear, PixelConv2d, ReLU
+from configs.errors import ConfigError
+from configs.plugins import errors_named, resolve
 
 
 class ResidualBlock(nn.Module):
@@ -53,7 +57,7 @@ def _deep(channels: int) -> tuple[nn.Sequential, int]:
     return nn.Sequential(*stages, ReLU()), 256
 
 
-TORSOS = {"shallow": _shallow, "nature": _nature, "deep": _deep}
+TORSOS: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {"shallow": _shallow, "nature": _nature, "deep": _deep}
 
 
 def padded_side(convs: nn.Sequential, side: int) -> int:
@@ -64,6 +68,30 @@ def padded_side(convs: nn.Sequential, side: int) -> int:
     for kernel, stride in reversed(layers):
         side = (side - 1) * stride + kernel
     return side
+
+
+def make_torso(name: str, observation_shape: tuple[int, int, int]) -> Any:
+    """The torso of a name that the user gave: a module from pixels [N, C, H, W] to features [N, num_features].
+
+    A name that is not built in is that of a factory, which takes the observation's shape and returns the module. Raises
+    ConfigError if it does not.
+    """
+    factory: Any = resolve(name, TORSOS, "torso")
+    if name in TORSOS:
+        return Torso(name, observation_shape)
+    if not callable(factory):
+        raise ConfigError(f"{name} is not a torso: it must be a function or class that takes the shape of an observation")
+    with errors_named(f"torso {name}"):
+        torso = factory(observation_shape)
+    width = getattr(torso, "num_features", None)
+    if not isinstance(torso, nn.Module) or type(width) is not int or width < 1:
+        raise ConfigError(f"{name} is not a torso: it must return a torch module with an integer `num_features`")
+    with errors_named(f"torso {name}"), torch.no_grad():
+        found = torso(torch.zeros(2, *observation_shape))
+    if not isinstance(found, Tensor) or found.shape != (2, width):
+        shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigError(f"the torso {name} maps [2, {', '.join(map(str, observation_shape))}] to {shape}, not [2, {width}]")
+    return torso
 
 
 class Torso(nn.Module):

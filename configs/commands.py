@@ -30,6 +30,8 @@ class EvaluateConfig:
     game: str = ""
     """Only for runs of a game from a module of your own (`gym:MODULE:ID`): its name again, since to play it is to run the
     module, which a run directory must not decide."""
+    torso: str = ""
+    """Only for runs with a torso of your own (`PACKAGE.MODULE:NAME`): its name again, for the same reason."""
     video: bool = False
     """Also film a game, as an mp4 in the run's videos/."""
     json: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -11,8 +11,9 @@ import tyro
 
 from configs.errors import ConfigError
 from configs.frames import FrameCount
-from configs.settings import POSITIVE, Setting, check_bounds, facts
+from configs.settings import POSITIVE, Setting, check_bounds, facts, flag
 from configs.shell import launch_command
+from configs.tasks import TASK_CHOICES, task_type
 from configs.train import (
     EXECUTION,
     PRESETS,
@@ -21,8 +22,6 @@ from configs.train import (
     EnvConfig,
     LearnerConfig,
     RunConfig,
-    TaskConfig,
-    TaskName,
     TrainConfig,
     without_execution,
 )
@@ -38,8 +37,9 @@ class CompareConfig:
     and learner."""
     games: tuple[str, ...] = ()
     """Games by name (`launch.py games` lists them) or by set: atari5, atari10, atari57."""
-    tasks: tuple[TaskName, ...] = ()
-    """Auxiliary tasks to compare; `none` is the plain agent."""
+    tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{TASK_CHOICES} ...")] = ()
+    """Auxiliary tasks to compare; `none` is the plain agent. With --help, the flags of the tasks are shown too: each is for all
+    the tasks that have it; --vary is for one of them."""
     vary: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A setting and its values, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1; given
     again for more settings, of which every combination is trained. Tasks that do not read a setting do not vary in it."""
@@ -75,10 +75,14 @@ class CompareConfig:
     """Newest checkpoints of a trial to keep, besides the best."""
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    auxiliary: TaskConfig = field(default_factory=TaskConfig)
+    auxiliary: Any = field(default_factory=dict)
+    """Settings by name, or a dataclass of them, for all the tasks that have them; the other settings have their defaults."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        for task in self.tasks:
+            if twice := sorted(facts(task_type(task).config).keys() & facts(CompareConfig).keys()):
+                raise ConfigError(f"{task} has a setting {flag(twice[0])}, which is a flag of compare already; rename it")
         if self.learner.learners > 1:
             raise ConfigError("--learners has no effect in a sweep, whose trials have one learner each")
         for task in self.tasks or ("none",):
@@ -100,7 +104,7 @@ class CompareConfig:
     def variations(self) -> tuple[Variation, ...]:
         return tuple(parse_variation(text, self.tasks) for text in self.vary)
 
-    def variants(self, task: TaskName) -> list[dict[str, Any]]:
+    def variants(self, task: str) -> list[dict[str, Any]]:
         """The combinations of settings in which the task is trained."""
         return variants(self.variations, task, self.learner.optimiser)
 
@@ -110,7 +114,13 @@ class CompareConfig:
         trials = [settings for task in self.tasks for settings in self.variants(task)]
         return tuple(dict.fromkeys(settings.get("optimiser", self.learner.optimiser) for settings in trials))
 
-    def trial(self, game: str, task: TaskName, seed: int, settings: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
+    def task_settings(self, task: str) -> Any:
+        """An instance of the task's Config with the settings that all its trials have."""
+        kind = task_type(task)
+        given = asdict(self.auxiliary) if is_dataclass(self.auxiliary) else self.auxiliary  # type: ignore[arg-type]
+        return kind.config(**{name: value for name, value in given.items() if kind.has(name)})
+
+    def trial(self, game: str, task: str, seed: int, settings: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
         """The ordinary training config of one trial, without its directory; raises ConfigError where it cannot work."""
         config = TrainConfig(
             preset=self.preset,
@@ -118,7 +128,7 @@ class CompareConfig:
             env=EnvConfig(game=game, protocol=self.protocol),
             agent=self.agent,
             learner=replace(self.learner, learners=1),
-            auxiliary=self.auxiliary,
+            auxiliary=self.task_settings(task),
             actors=ActorConfig(pool=self.pool),
             run=RunConfig(
                 frames=self.frames,
@@ -139,10 +149,17 @@ class CompareConfig:
             for name, value in without_execution(asdict(replace(self, learner=replace(self.learner, learners=1)))).items()
             if name not in ours or ours[name].role != "execution"
         }
+        values["auxiliary"] = {task: learning_part(self.task_settings(task)) for task in self.tasks}
         del values["vary"]
         if self.vary:
             values["vary"] = [variation.text for variation in self.variations]
         return values | {"games": list(self.games), "tasks": list(self.tasks), "pool": self.pool}
+
+
+def learning_part(settings: Any) -> dict[str, Any]:
+    """The settings of a task without those of execution."""
+    known = facts(type(settings))
+    return {name: value for name, value in asdict(settings).items() if known[name].role != "execution"}
 
 
 COMPARE_PRESETS: dict[str, CompareConfig] = {

@@ -33,5 +33,16 @@ class CheckpointError(ValueError):
     """A file that is not a usable checkpoint; the message says why."""
 
 
+class PluginError(RuntimeError):
+    """Code of a task or torso raised an error; the message names it, and `trace` is its traceback, which `launch.py` prints."""
+
+    def __init__(self, message: str, trace: str = ""):
+        super().__init__(message, trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NonFiniteError(RuntimeError):
     """A loss or gradient is NaN or infinite; the update that would have spoilt the parameters was not made."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from configs.errors import ConfigError
 
@@ -31,8 +31,8 @@ class Setting:
     identity: what a trial is named by."""
     may_extend: bool = False
     """Whether it may change on --resume although it alters what is learnt."""
-    tasks: tuple[str, ...] | None = None
-    """Tasks that use it; None if all do."""
+    only_if: Literal["", "trains_torso", "draws"] = ""
+    """What a task must do to use it (`configs.tasks.TaskType`); empty if it does not depend on the task."""
     optimiser: str | None = None
     """The only optimiser that uses it; None if all do."""
     ray_pool_only: bool = False
@@ -72,6 +72,8 @@ def facts(kind: Any) -> dict[str, Setting]:
 def _facts(kind: Any) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
+        if hint is Any or get_origin(hint) is ClassVar:  # Settings of a task, which are not the same in all configs.
+            continue
         ours = facts(hint) if is_dataclass(hint) else {name: _declared(hint)}
         if twice := found.keys() & ours.keys():
             raise TypeError(f"{kind.__name__} has two settings called {', '.join(twice)}")
@@ -87,9 +89,11 @@ def _declared(hint: Any) -> Setting:
 def check_bounds(config: Any) -> None:
     """Raise ConfigError for a number in the config that is not finite or out of its bounds."""
     known = facts(type(config))
-    for path, value in flatten(config):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            known[path[-1]].check(flag(path[-1]), value)
+    for name, value in ((item.name, getattr(config, item.name)) for item in fields(config)):
+        if is_dataclass(value):
+            check_bounds(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            known[name].check(flag(name), value)
 
 
 def flatten(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -116,7 +120,9 @@ def build(kind: Any, values: Any, where: str) -> Any:
     arguments = {}
     for name, value in values.items():
         hint = hints[name]
-        if is_dataclass(hint):
+        if hint is Any:
+            arguments[name] = value
+        elif is_dataclass(hint):
             arguments[name] = build(hint, value, f"{where}.{name}")
         elif _fits(value, hint):
             arguments[name] = value

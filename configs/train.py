@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
 
 from configs.errors import ConfigError
 from configs.frames import FrameCount
+from configs.plugins import check_name
 from configs.settings import POSITIVE, Setting, build, check_bounds, facts, flag, flatten
+from configs.tasks import BUILT_IN_TASKS, TASK_CHOICES, MetaConfig, TorsoName, recorded_settings, task_type
 
-TaskName = Literal[
-    "none", "reward_prediction", "pixel_control", "gvf", "reverse_gvf", "random_gvf", "random_reverse_gvf"
-]  # fmt: skip
-"""Names of the auxiliary tasks; agents/tasks holds one class for each."""
-DISCOVERY_TASKS: tuple[TaskName, ...] = ("gvf", "reverse_gvf")
-QUESTION_TASKS: tuple[TaskName, ...] = (*DISCOVERY_TASKS, "random_gvf", "random_reverse_gvf")
-"""Tasks with a question network, meta-learned or random."""
-TRAINING_TASKS: tuple[TaskName, ...] = ("reward_prediction", "pixel_control", *QUESTION_TASKS)
-"""Tasks whose loss trains the torso."""
 EXECUTION = Setting(role="execution")
 MEASUREMENT = Setting(role="measurement")
 MOST_STEPS = 2**22
@@ -37,10 +32,14 @@ class EnvConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    torso: Literal["shallow", "nature", "deep"] = "nature"
-    """Convolutional network: IMPALA's small one, DQN's, or IMPALA's residual one."""
+    torso: Annotated[str, tyro.conf.arg(metavar="{shallow,nature,deep,PACKAGE.MODULE:NAME}")] = "nature"
+    """Convolutional network: IMPALA's small one, DQN's, IMPALA's residual one, or one of your own, from an observation's shape
+    to a module with `num_features` (docs/adding_a_task.md)."""
     lstm_size: Annotated[int, Setting(most=2**14)] = 0
     """Width of an LSTM between torso and heads; 0 for none."""
+
+    def __post_init__(self) -> None:
+        check_name(self.torso, get_args(TorsoName), "torso")
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,8 @@ class LearnerConfig:
     """V-trace's c-bar: clips the trace coefficients."""
     vtrace_lambda: Annotated[float, Setting(most=1)] = 0.95
     """V-trace's lambda: values below 1 reduce the variance of long returns and add bias from the value function."""
+    stop_main_gradient: Annotated[bool, Setting(only_if="trains_torso")] = False
+    """Stop the gradient of the main task at the torso, which is then trained by the auxiliary task alone."""
     learners: Annotated[int, Setting(most=2**10)] = 0
     """Learner processes that share each batch and sum their gradients, each with a pool of its own; 0 chooses from the costs of
     an update and of a rollout (1 with --pool serial)."""
@@ -109,56 +110,6 @@ class LearnerConfig:
     def ranks(self) -> int:
         """Number of learners, 1 where none was chosen."""
         return self.learners or 1
-
-
-@dataclass(frozen=True)
-class TaskConfig:
-    stop_main_gradient: Annotated[bool, Setting(tasks=TRAINING_TASKS)] = False
-    """Stop the gradient of the main task at the torso, which is then trained by the auxiliary task alone."""
-    reward_prediction_weight: Annotated[float, Setting(tasks=("reward_prediction",))] = 0.1
-    """Weight of reward prediction's loss, which is a cross-entropy (or half a squared error) per step."""
-    reward_prediction_target: Annotated[Literal["sign", "value"], Setting(tasks=("reward_prediction",))] = "sign"
-    """sign: classify the reward as negative, zero or positive. value: regress the clipped reward."""
-    pixel_control_weight: Annotated[float, Setting(tasks=("pixel_control",))] = 0.001
-    """Weight of pixel control's loss, which is summed over its 400 cells."""
-    pixel_control_discount: Annotated[float, Setting(below=1, tasks=("pixel_control",))] = 0.9
-    """Discount of the pixel changes."""
-    num_questions: Annotated[int, Setting(positive=True, most=2**14, tasks=QUESTION_TASKS)] = 32
-    """Questions of a GVF or Reverse GVF task (d)."""
-    question_input: Annotated[Literal["state", "future"], Setting(tasks=QUESTION_TASKS)] = "state"
-    """What the question network sees: the state, or the frames that follow it, within its episode and unroll."""
-    question_torso: Annotated[Literal["shallow", "nature", "deep"], Setting(tasks=QUESTION_TASKS)] = "shallow"
-    """Torso of the question network, which shares nothing with the agent's."""
-    normalise_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = False
-    """Normalise the pre-activation of each cumulant over the batch, so that the meta-gradient cannot make it constant; slows
-    down discovery (docs/results/discovery.md)."""
-    scale_cumulants: Annotated[bool, Setting(tasks=QUESTION_TASKS)] = True
-    """Multiply each cumulant by 1 - discount, so that answers lie in (-1, 1) for every horizon."""
-    answer_lambda: Annotated[float, Setting(most=1, tasks=QUESTION_TASKS)] = 0.9
-    """Lambda of the answers' lambda-returns: 0 bootstraps after one step, 1 at the end of the unroll."""
-    answer_weight: Annotated[float, Setting(tasks=QUESTION_TASKS)] = 0.1
-    """Weight of the loss of the answers: half the squared error, summed over questions, over the root of their number."""
-    meta_interval: Annotated[int, Setting(positive=True, most=2**12, tasks=DISCOVERY_TASKS)] = 10
-    """Agent updates that the meta-gradient is backpropagated through (K): the last ones before a question update."""
-    meta_period: Annotated[int, Setting(most=2**20, tasks=DISCOVERY_TASKS)] = 0
-    """Agent updates per question update (M), at least --meta-interval; 0 takes --meta-interval, as in the paper. Updates before
-    the last K cost a plain update plus a forward pass of the question network."""
-    meta_gradient: Annotated[Literal["exact", "first_order"], Setting(tasks=DISCOVERY_TASKS)] = "exact"
-    """exact: includes second derivatives. first_order: omits the dependence of each gradient on the parameters."""
-    meta_cosine: Annotated[bool, Setting(role="execution", tasks=DISCOVERY_TASKS)] = False
-    """Compute both meta-gradients and log their cosine similarity; slower."""
-    meta_optimiser: Annotated[Literal["adam", "rmsprop", "sgd"], Setting(tasks=DISCOVERY_TASKS)] = "adam"
-    """Optimiser of the question network."""
-    meta_learning_rate: Annotated[float, Setting(positive=True, tasks=DISCOVERY_TASKS)] = 1e-4
-    """Learning rate of the question network."""
-    meta_memory_gb: Annotated[float, Setting(role="execution", tasks=DISCOVERY_TASKS)] = 4.0
-    """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
-    constant in K."""
-
-    @property
-    def question_period(self) -> int:
-        """M"""
-        return self.meta_period or self.meta_interval
 
 
 @dataclass(frozen=True)
@@ -196,7 +147,7 @@ class RunConfig:
     """Frames between two lines of metrics; 0 chooses a hundredth of the run, at most 50,000."""
     checkpoint_minutes: Annotated[float, Setting(positive=True, role="execution")] = 5.0
     """Minutes between two checkpoints."""
-    picture_frames: Annotated[FrameCount, Setting(role="execution", tasks=("pixel_control", *QUESTION_TASKS))] = 0
+    picture_frames: Annotated[FrameCount, Setting(role="execution", only_if="draws")] = 0
     """Frames between two figures of the auxiliary task; 0 chooses a twentieth of the run, at least
     100,000. One more is drawn at the end. With meta-learned questions, drawing waits for the next question update."""
     keep_checkpoints: Annotated[int, Setting(positive=True, most=10**6, role="execution")] = 3
@@ -212,22 +163,26 @@ class TrainConfig:
     preset: Annotated[Literal["default", "paper"], Setting(role="identity")] = "default"
     """Defaults of all other flags. default: for a small machine. paper: IMPALA's hyperparameters and residual network, 200M
     frames."""
-    task: Annotated[TaskName, Setting(role="identity")] = "none"
-    """Auxiliary task trained together with the main task."""
+    task: Annotated[str, Setting(role="identity"), tyro.conf.arg(metavar=TASK_CHOICES)] = "none"
+    """Auxiliary task trained together with the main task: a built-in one, or a class of your own (docs/adding_a_task.md).
+    With --help, the flags of the task are shown too."""
     env: EnvConfig = field(default_factory=EnvConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    auxiliary: TaskConfig = field(default_factory=TaskConfig)
+    auxiliary: Any = None
+    """An instance of the task's Config; None for its defaults. A dict if it is from a file and the task is not built in."""
     actors: ActorConfig = field(default_factory=ActorConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
+        self._check_task()
         check_bounds(self)
         frames_per_update = self.learner.unroll * self.learner.batch_size
+        meta = self.auxiliary if isinstance(self.auxiliary, MetaConfig) else MetaConfig(meta_interval=1)
         for what, steps in {
             "--unroll times --batch-size": frames_per_update,
             "--unroll times --envs-per-actor": self.learner.unroll * self.actors.envs_per_actor,
-            "--unroll times --batch-size times --meta-interval": frames_per_update * self.auxiliary.meta_interval,
+            "--unroll times --batch-size times --meta-interval": frames_per_update * meta.meta_interval,
         }.items():
             if steps > MOST_STEPS:
                 raise ConfigError(f"{what} must be at most {MOST_STEPS}, not {steps}")
@@ -236,13 +191,28 @@ class TrainConfig:
                 f"--batch-size {self.learner.batch_size} cannot be shared by --learners {self.learner.learners}:"
                 " choose a batch that divides by the number of learners"
             )
-        if self.auxiliary.question_period < self.auxiliary.meta_interval:
+        if meta.question_period < meta.meta_interval:
             raise ConfigError(
-                f"--meta-period {self.auxiliary.meta_period} is less than --meta-interval {self.auxiliary.meta_interval}:"
+                f"--meta-period {meta.meta_period} is less than --meta-interval {meta.meta_interval}:"
                 " the updates that the meta-gradient looks through must fit between two changes of the questions"
             )
         if not self.run.resume:  # Else the batch is the run's, and `check_resumes` knows it.
             self._check_frames()
+
+    def _check_task(self) -> None:
+        """Give the task its default settings if it has none; raise ConfigError if it cannot have those it has."""
+        if isinstance(self.auxiliary, dict):  # From a file, so nothing may be imported.
+            check_name(self.task, BUILT_IN_TASKS, "task")
+            names = self.auxiliary.keys()
+        else:
+            kind = task_type(self.task).config
+            if self.auxiliary is None:
+                object.__setattr__(self, "auxiliary", kind())
+            elif type(self.auxiliary) is not kind:
+                raise ConfigError(f"task {self.task} has settings of type {kind.__name__}, not {type(self.auxiliary).__name__}")
+            names = facts(kind).keys()
+        if twice := sorted(names & facts(TrainConfig).keys()):
+            raise ConfigError(f"{self.task} has a setting {flag(twice[0])}, which is a flag of train already; rename it")
 
     def _check_frames(self) -> None:
         batch = self.learner.unroll * self.learner.batch_size
@@ -259,6 +229,16 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def with_task(self, task: str, **settings: Any) -> TrainConfig:
+        """The same config with another task, with `settings` of its own and defaults for the others."""
+        return replace(self, task=task, auxiliary=task_type(task).config(**settings))
+
+    def with_trusted_task(self) -> TrainConfig:
+        """The same config after the user has named the task that its file names: the settings have the types of its Config."""
+        if not isinstance(self.auxiliary, dict):
+            return self
+        return replace(self, auxiliary=build(task_type(self.task).config, self.auxiliary, "config.auxiliary"))
+
     def with_run(self, **changes: Any) -> TrainConfig:
         """The same config with some fields of `run` changed."""
         return replace(self, run=replace(self.run, **changes))
@@ -269,40 +249,43 @@ class TrainConfig:
 
     def check_resumes(self, started: TrainConfig) -> None:
         """Raises ConfigError if a run begun with `started` cannot be continued with this config."""
-        known = facts(TrainConfig)
-        for (path, ours), (_, theirs) in zip(flatten(self), flatten(started), strict=True):
-            if ours != theirs and not known[path[-1]].may_change_on_resume:
-                raise ConfigError(f"the run was started with {flag(path[-1])} {theirs}; it cannot resume with {ours}")
-        ours, theirs = self.actors.envs_per_actor, started.actors.envs_per_actor
-        if started.actors.pool == "serial" and ours != theirs:
-            raise ConfigError(f"a serial run that was started with --envs-per-actor {theirs} cannot resume with {ours}")
+        known = facts_of(self)
+        before = {path[-1]: value for path, value in flatten(started)}
+        for name, ours in ((path[-1], value) for path, value in flatten(self)):
+            theirs = before.get(name, ours)  # The task comes before its settings; settings that are new since have defaults.
+            if ours != theirs and not known[name].may_change_on_resume:
+                raise ConfigError(f"the run was started with {flag(name)} {theirs}; it cannot resume with {ours}")
+        envs, envs_before = self.actors.envs_per_actor, started.actors.envs_per_actor
+        if started.actors.pool == "serial" and envs != envs_before:
+            raise ConfigError(f"a serial run that was started with --envs-per-actor {envs_before} cannot resume with {envs}")
         self._check_frames()
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
-        """Inverse of `to_dict`; raises ConfigError where the values are not a config's."""
-        return build(TrainConfig, values, "config")
+        """Inverse of `to_dict`; raises ConfigError where the values are not a config's. Imports nothing that they name."""
+        if not isinstance(values, dict):
+            raise ConfigError("config is not a table of settings")
+        task, auxiliary = values.get("task", "none"), values.get("auxiliary", {})
+        if isinstance(task, str) and task in BUILT_IN_TASKS:
+            settings = build(BUILT_IN_TASKS[task].config, auxiliary, "config.auxiliary")
+        else:
+            settings = recorded_settings(auxiliary, "config.auxiliary")
+        return build(TrainConfig, values | {"auxiliary": settings}, "config")
 
 
-def concerns(setting: str, task: str) -> bool:
-    """Whether a setting makes any difference to what is learnt with a task.
-
-    Stopping the main gradient does so even with `none`: nothing trains the torso then, which is a control, not a task.
-    """
-    users = facts(TrainConfig)[setting].tasks
-    return users is None or setting == "stop_main_gradient" or task in users
+def facts_of(config: TrainConfig) -> dict[str, Setting]:
+    """Facts about every setting of a config, those of its task included; unknown ones count as altering what is learnt."""
+    task = config.auxiliary
+    return facts(TrainConfig) | (dict.fromkeys(task, Setting()) if isinstance(task, dict) else facts(type(task)))
 
 
 def learning_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings, by name, that alter what is learnt by the config's task."""
-    known = facts(TrainConfig)
-    values = {path[-1]: value for path, value in flatten(config)}
+    """The settings, by name, that alter what is learnt."""
+    known = facts_of(config)
     return {
-        name: value
-        for name, value in values.items()
-        if known[name].role == "learning"
-        and concerns(name, config.task)
-        and known[name].optimiser in (None, config.learner.optimiser)
+        path[-1]: value
+        for path, value in flatten(config)
+        if known[path[-1]].role == "learning" and known[path[-1]].optimiser in (None, config.learner.optimiser)
     }
 
 

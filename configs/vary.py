@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from configs.errors import ConfigError
+from configs.plugins import nearest
 from configs.settings import facts, setting_text
-from configs.train import AgentConfig, LearnerConfig, TaskConfig, TrainConfig, concerns
+from configs.tasks import BUILT_IN_TASKS, task_type
+from configs.train import AgentConfig, LearnerConfig, TrainConfig
 
-_KINDS: dict[str, Any] = {"agent": AgentConfig, "learner": LearnerConfig, "auxiliary": TaskConfig}
+_KINDS: dict[str, Any] = {"agent": AgentConfig, "learner": LearnerConfig}
 VARIABLE: dict[str, tuple[str, Any]] = {
     item.name: (group, get_type_hints(kind)[item.name])
     for group, kind in _KINDS.items()
     for item in fields(kind)
     if facts(kind)[item.name].role != "execution"
 } | {"frames": ("run", int)}
-"""Group and type of each setting that a sweep can vary: those of the agent, learner and tasks that alter learning."""
+"""Group and type of each setting that a sweep can vary besides those of tasks: agent's and learner's that alter learning."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,13 @@ class Variation:
         return f"{prefix}{self.setting}={','.join(map(setting_text, self.values))}"
 
     def applies_to(self, task: str) -> bool:
-        return self.task in (None, task) and concerns(self.setting, task)
+        return self.task in (None, task) and (self.setting in VARIABLE or self.setting in task_settings([task]))
+
+
+def task_settings(tasks: Iterable[str]) -> dict[str, Any]:
+    """Type of each setting of the tasks that alters learning."""
+    hints = [(kind, get_type_hints(kind)) for kind in (task_type(task).config for task in tasks)]
+    return {name: hint for kind, of in hints for name, hint in of.items() if facts(kind)[name].role != "execution"}
 
 
 def parse_variation(text: str, tasks: Sequence[str]) -> Variation:
@@ -48,19 +55,24 @@ def parse_variation(text: str, tasks: Sequence[str]) -> Variation:
     setting = name.replace("-", "_")
     if not equals or not right.strip():
         raise ConfigError(f"--vary {text}: a setting and its values are missing, such as learning_rate=3e-4,6e-4")
-    if setting not in VARIABLE:
-        if setting in facts(TrainConfig) and facts(TrainConfig)[setting].role == "execution":
-            raise ConfigError(f"--vary {text}: {setting} does not alter what is learnt")
-        raise ConfigError(f"--vary {text}: unknown setting '{name}'{_nearest(setting, VARIABLE)}")
     if dot and task not in tasks:
-        raise ConfigError(f"--vary {text}: '{task}' is no task of --tasks{_nearest(task, tasks)}")
-    values = tuple(_value(text, part.strip(), VARIABLE[setting][1]) for part in right.split(","))
+        raise ConfigError(f"--vary {text}: '{task}' is no task of --tasks{nearest(task, tasks)}")
+    known = {name: hint for name, (_, hint) in VARIABLE.items()} | task_settings([task] if dot else tasks)
+    if setting not in known:
+        if setting in _of_execution(tasks):
+            raise ConfigError(f"--vary {text}: {setting} does not alter what is learnt")
+        if setting in task_settings([*BUILT_IN_TASKS, *tasks]):
+            raise ConfigError(f"--vary {text}: {setting} makes no difference to {task or ', '.join(tasks)}")
+        raise ConfigError(f"--vary {text}: unknown setting '{name}'{nearest(setting, known)}")
+    values = tuple(_value(text, part.strip(), known[setting]) for part in right.split(","))
     if len(set(values)) < len(values):
         raise ConfigError(f"--vary {text}: a value is named twice")
-    found = Variation(setting, values, task or None)
-    if tasks and not any(map(found.applies_to, tasks)):
-        raise ConfigError(f"--vary {text}: {setting} makes no difference to {task or ', '.join(tasks)}")
-    return found
+    return Variation(setting, values, task or None)
+
+
+def _of_execution(tasks: Iterable[str]) -> set[str]:
+    kinds = [TrainConfig, *(task_type(task).config for task in tasks)]
+    return {name for kind in kinds for name, setting in facts(kind).items() if setting.role == "execution"}
 
 
 def variants(variations: Iterable[Variation], task: str, optimiser: str = LearnerConfig.optimiser) -> list[dict[str, Any]]:
@@ -84,10 +96,10 @@ def variants(variations: Iterable[Variation], task: str, optimiser: str = Learne
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
-    """The config with some of the settings of `VARIABLE` changed; raises ConfigError where one cannot be so."""
+    """The config with some of the settings of `VARIABLE` or of its task changed; raises ConfigError where one cannot be so."""
     groups: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        groups.setdefault(VARIABLE[name][0], {})[name] = value
+        groups.setdefault(VARIABLE[name][0] if name in VARIABLE else "auxiliary", {})[name] = value
     changed: dict[str, Any] = {group: replace(getattr(config, group), **values) for group, values in groups.items()}
     return replace(config, **changed)
 
@@ -110,8 +122,3 @@ def _value(text: str, part: str, kind: Any) -> Any:
         return kind(part)
     except ValueError:
         raise ConfigError(f"--vary {text}: '{part}' is not {'a whole' if kind is int else 'a'} number") from None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""

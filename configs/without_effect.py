@@ -5,12 +5,13 @@ Only the command line asks: the config of an old run may hold such settings and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from configs.errors import ConfigError
 from configs.settings import facts, flag, flatten
-from configs.train import TaskName, TrainConfig
+from configs.tasks import BUILT_IN_TASKS, task_type
+from configs.train import TrainConfig
 
 
 def changed_settings(config: Any, default: Any) -> set[str]:
@@ -18,12 +19,33 @@ def changed_settings(config: Any, default: Any) -> set[str]:
     return {path[-1] for (path, ours), (_, theirs) in zip(flatten(config), flatten(default), strict=True) if ours != theirs}
 
 
-def check_tasks_use(given: Collection[str], tasks: Sequence[TaskName]) -> None:
-    """Raises ConfigError for a setting of auxiliary tasks that none of `tasks` uses."""
+def named_settings(words: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """For each flag among the words of a command line the settings that it may be for: --no-x may be for `no_x` or `x`."""
+    for word in words:
+        if word.startswith("--"):
+            name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+            yield tuple(dict.fromkeys((name, name.removeprefix("no_"))))
+
+
+def check_tasks_have(words: Iterable[str], tasks: Sequence[str]) -> None:
+    """Raises ConfigError for a flag that only other tasks have; `words` are those that the command itself does not know."""
+    types = [task_type(task) for task in tasks]
+    for names in named_settings(words):
+        for name in names:
+            users = [task for task, kind in BUILT_IN_TASKS.items() if kind.has(name)]
+            if users and not any(kind.has(name) for kind in types):
+                _refuse(name, tasks, users)
+
+
+def check_tasks_use(given: Collection[str], tasks: Sequence[str]) -> None:
+    """Raises ConfigError for a setting that has no effect with any of `tasks`."""
     for name, setting in facts(TrainConfig).items():
-        if name in given and setting.tasks is not None and not set(setting.tasks) & set(tasks):
-            users = ", ".join(setting.tasks)
-            raise ConfigError(f"{flag(name)} has no effect with task {' or '.join(tasks)}; it is for {users}")
+        if name in given and setting.only_if and not any(getattr(task_type(task), setting.only_if) for task in tasks):
+            _refuse(name, tasks, [task for task, kind in BUILT_IN_TASKS.items() if getattr(kind, setting.only_if)])
+
+
+def _refuse(name: str, tasks: Sequence[str], users: Sequence[str]) -> None:
+    raise ConfigError(f"{flag(name)} has no effect with task {' or '.join(tasks)}; it is for {', '.join(users)}")
 
 
 def check_optimisers_use(given: Collection[str], optimisers: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from configs.errors import GameError
+from configs.plugins import import_named
 from envs.stream import EnvSpec, Games, RawStep
 
 STACK = 4
@@ -30,7 +30,8 @@ class GymnasiumGames(Games):
     def __init__(self, env_id: str, num_envs: int):
         self.num_envs = num_envs
         self._id = env_id
-        _import_module_of(env_id)
+        if module := env_id.rpartition(":")[0]:  # As `gymnasium.make` would, but with a clear error.
+            import_named(module, env_id, GameError)
         try:
             self._envs = [gymnasium.make(env_id) for _ in range(num_envs)]
         except Exception as error:  # The environment's own code may raise anything.
@@ -92,23 +93,6 @@ def image_to_frame(image: np.ndarray, frame_shape: tuple[int, int, int]) -> np.n
         planes = [Image.fromarray(image[..., c]).resize((width, height), Image.Resampling.BOX) for c in range(channels)]
         image = np.stack([np.asarray(plane) for plane in planes], axis=-1)
     return image.transpose(2, 0, 1)
-
-
-def _import_module_of(env_id: str) -> None:
-    """Import MODULE of `MODULE:ID`, as `gymnasium.make` would; GameError says what to install if that fails."""
-    module, colon, _ = env_id.rpartition(":")
-    if not colon:
-        return
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        missing = (error.name or module).partition(".")[0]
-        raise GameError(
-            f"the module '{module}' of {env_id} cannot be imported: {error}; "
-            f"install what is missing (pip install {missing}, if its package has that name) or add its directory to PYTHONPATH"
-        ) from error
-    except Exception as error:  # The environment's own code may raise anything.
-        raise GameError(f"the module '{module}' of {env_id} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def frame_skip(spec: gymnasium.envs.registration.EnvSpec | None) -> int:

@@ -7,6 +7,7 @@ import difflib
 import gymnasium
 
 from configs.errors import GameError
+from configs.plugins import untrusted
 from configs.shell import launch_command
 from envs.atari import TWO_PLAYER_GAMES, AtariGames, atari_games
 from envs.catch import Catch
@@ -55,11 +56,11 @@ def _did_you_mean(names: list[str]) -> str:
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 
-def check_trusted(recorded: str, named: str) -> None:
+def check_trusted_game(recorded: str, named: str) -> None:
     """Raise GameError if the game `recorded` in a file would import a module, unless the user `named` the same game."""
     module, colon, _ = recorded.removeprefix(GYMNASIUM_PREFIX).rpartition(":")
     if recorded.startswith(GYMNASIUM_PREFIX) and colon and named != recorded:
-        raise GameError(f"this run's game would run the code of '{module}'; if you trust it, add --game {recorded}")
+        raise GameError(untrusted("game", module, recorded))
 
 
 def make_games(name: str, protocol: str, num_envs: int, num_threads: int = 1, for_video: bool = False) -> Games:

@@ -13,13 +13,16 @@ from agents.agent import Agent, flat_weights
 from agents.batch import Batch
 from agents.metrics import Metric, evaluate, explained_variance, maximum, mean, ratio
 from agents.ranks import ONE_RANK, Ranks
-from agents.tasks import META_LEARNED, TASKS, TaskInputs
+from agents.tasks import AuxiliaryTask, TaskInputs, find_task
 from configs.errors import ConfigError, NonFiniteError
+from configs.plugins import errors_named, is_foreign
+from configs.tasks import MetaConfig
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.meta_learner import MetaLearner, SavedWindow
 from learners.objective import Evaluation, Network, Objective
 from learners.optimiser import annealed, global_norm, make_optimiser, warmed_up
+from learners.second_derivatives import check_second_derivatives
 
 ROUNDING = 1e-4
 """Tolerance for the rounding error of an importance weight of 1."""
@@ -32,6 +35,7 @@ class Learner:
         check_precision(config)
         self._config = config.learner
         self._ranks = ranks
+        self._task_name = config.task
         self._total_frames = config.run.frames
         self._frames_per_step = spec.frames_per_step
         self._optimiser = make_optimiser(self._config)
@@ -39,10 +43,12 @@ class Learner:
         torch.manual_seed(config.run.seed)
         self.agent = Agent(spec, config.agent.torso, config.agent.lstm_size)
         self.agent.torso_in_bf16 = self._config.precision == "bf16"
-        self.task = TASKS[config.task].build(config.auxiliary, spec, self.agent.torso.num_features)
+        self.task = make_task(config, self.agent, spec)
+        self._network = network = Network(self.agent, self.task).to(self.device)
+        self._objective = Objective(self._config, network, self._config.stop_main_gradient)
+        if self.task.learns_questions and (is_foreign(config.agent.torso) or is_foreign(config.task)):
+            check_second_derivatives(config, network, spec)
         self.task.ranks = ranks
-        network = Network(self.agent, self.task).to(self.device)
-        self._objective = Objective(self._config, network, config.auxiliary.stop_main_gradient)
         if self._config.compile:
             self.agent.torso.compile()
         self._names, self._parameters = self._objective.names, self._objective.theta
@@ -81,6 +87,8 @@ class Learner:
         if not norm.isfinite():
             raise NonFiniteError(self._non_finite_part(evaluation, gradient))
         self._optimiser.step(self._parameters, gradient, self._state, learning_rate, norm)
+        with torch.no_grad(), errors_named(f"after_update of task {self._task_name}"):
+            self.task.after_update(self.agent.torso)
         return evaluation, norm, meta_metrics
 
     def _evaluate(self, batch: Batch, learning_rate: float) -> tuple[Evaluation, list[Tensor], dict[str, float]]:
@@ -113,7 +121,8 @@ class Learner:
         if self._last is None:
             return {}
         prediction, inputs = self._last
-        return self.task.pictures(prediction, self.agent.preprocess(inputs.observations), inputs)
+        with errors_named(f"pictures of task {self._task_name}"):
+            return self.task.pictures(prediction, self.agent.preprocess(inputs.observations), inputs)
 
     def _metrics(self, evaluation: Evaluation, norm: Tensor) -> dict[str, float]:
         config, batch, main = self._config, evaluation.main.batch, evaluation.main.impala
@@ -136,10 +145,10 @@ class Learner:
         return evaluate(metrics, self._ranks) | {"optimiser/gradient_norm": norm.item()}
 
     def checksum(self) -> int:
-        """Of theta and phi, to the bit."""
-        questions = [] if self.task.questions is None else list(self.task.questions.state_dict().values())
+        """Of theta, phi and the task's target network, to the bit."""
+        others = [module for module in (self.task.questions, self.task.target) if module is not None]
         found = 0
-        for tensor in (*self._parameters, *questions):
+        for tensor in (*self._parameters, *(value for module in others for value in module.state_dict().values())):
             found = zlib.crc32(tensor.detach().cpu().numpy().tobytes(), found)
         return found
 
@@ -155,8 +164,8 @@ class Learner:
 
     def _fixed_state(self) -> dict[str, Tensor]:
         """The part of the state whose names and shapes follow from the config."""
-        state = {f"parameter.{name}": p.detach() for name, p in zip(self._names, self._parameters, strict=True)}
-        state["parameter.agent.background"] = self.agent.background
+        network = self._network.state_dict()
+        state = {f"parameter.{name}": value for name, value in network.items() if not name.startswith("task.questions.")}
         state |= self._state.named(self._names)
         if self.task.questions is not None:
             state |= {f"question.{name}": value for name, value in self.task.questions.state_dict().items()}
@@ -224,10 +233,24 @@ class Learner:
 
 def check_precision(config: TrainConfig) -> None:
     """Raise ConfigError if the task needs a meta-gradient, which the rounding of bfloat16 would swamp."""
-    if config.learner.precision == "bf16" and config.task in META_LEARNED:
+    if config.learner.precision == "bf16" and isinstance(config.auxiliary, MetaConfig):
         raise ConfigError(
             f"--precision bf16 is too coarse for the meta-gradient of --task {config.task}; use --precision float32"
         )
+
+
+def make_task(config: TrainConfig, agent: Agent, spec: EnvSpec) -> AuxiliaryTask:
+    """The task of a config, attached to the agent's torso; raises ConfigError if it cannot be trained."""
+    with errors_named(f"build of task {config.task}"):
+        task = find_task(config.task).build(config.auxiliary, spec, agent.torso.num_features)
+        task.attach(agent.torso)
+    if task.learns_questions and task.questions is None:
+        raise ConfigError(f"task {config.task} learns its questions but has no question network: its `questions` is None")
+    if task.learns_questions and task.target is not None:
+        raise ConfigError(
+            f"task {config.task} learns its questions, so it cannot have a target network: no gradient goes through it"
+        )
+    return task
 
 
 def choose_device(name: str) -> torch.device:

@@ -146,4 +146,9 @@ class MetaGradient:
 
 
 def _grad(outputs: list[Tensor], inputs: list[Tensor], output_bars: list[Tensor], keep: bool) -> list[Tensor]:
+    """The adjoints of `inputs`; the gradient of a parameter that no loss depends on is detached and adds nothing."""
+    attached = [(output, bar) for output, bar in zip(outputs, output_bars, strict=True) if output.requires_grad]
+    if not attached:
+        return [torch.zeros_like(tensor) for tensor in inputs]
+    outputs, output_bars = (list(part) for part in zip(*attached, strict=True))
     return list(torch.autograd.grad(outputs, inputs, output_bars, retain_graph=keep, materialize_grads=True))

@@ -17,7 +17,7 @@ from agents.metrics import evaluate, ratio
 from agents.ranks import ONE_RANK, Ranks
 from agents.tasks import AuxiliaryTask
 from configs.errors import NonFiniteError
-from configs.train import TaskConfig
+from configs.tasks import MetaConfig
 from learners.meta_gradient import InnerStep, MetaGradient
 from learners.objective import Evaluation, MainEvaluation, Objective
 from learners.optimiser import Optimiser, OptimiserState, global_norm
@@ -48,7 +48,7 @@ class MetaLearner:
 
     def __init__(
         self,
-        config: TaskConfig,
+        config: MetaConfig,
         objective: Objective,
         task: AuxiliaryTask,
         optimiser: Optimiser,

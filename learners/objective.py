@@ -12,6 +12,7 @@ from torch.func import functional_call
 from agents.agent import Agent, Unroll
 from agents.batch import Batch
 from agents.tasks import AuxiliaryTask, TaskInputs, TaskLoss
+from configs.plugins import errors_named
 from configs.train import LearnerConfig
 from learners.losses import ImpalaLoss, impala_loss
 
@@ -27,7 +28,8 @@ class Network(nn.Module):
     def forward(self, batch: Batch) -> tuple[Unroll, Tensor]:
         """The agent's outputs and the task's prediction over a batch."""
         unroll = self.agent.unroll(batch)
-        return unroll, self.task.predict(unroll.features)
+        with errors_named(_call(self.task, "predict")):
+            return unroll, self.task.predict(unroll.features, batch)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Objective:
     def __init__(self, config: LearnerConfig, network: Network, stop_main_gradient: bool):
         self._config = config
         self._network = network
-        named = {name: p for name, p in network.named_parameters() if not name.startswith("task.questions.")}
+        trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in trained.items() if not name.startswith(("task.questions.", "task.target."))}
         self.names = list(named)
         self.theta: list[Tensor] = list(named.values())
         self._stop_main_gradient = stop_main_gradient
@@ -118,9 +121,14 @@ class Objective:
         """Adds the auxiliary loss for the given questions."""
         task = self._network.task
         prediction, fixed = _alias(main.prediction, main.differentiable)
-        auxiliary = task.loss(prediction, fixed, TaskInputs(main.batch, main.unroll.observations, questions))
-        loss = task.weight * (auxiliary.loss * auxiliary.mask).sum()
-        (prediction_gradient,) = torch.autograd.grad(loss, prediction, create_graph=main.differentiable)
+        inputs = TaskInputs(main.batch, main.unroll.observations, questions, main.unroll.pixels)
+        with errors_named(_call(task, "loss")):
+            auxiliary = task.loss(prediction, fixed, inputs)
+            for name, found in (("loss", auxiliary.loss), ("mask", auxiliary.mask)):
+                if found.shape != main.batch.reward.shape:
+                    raise ValueError(f"its {name} is {list(found.shape)}, not [T, B] = {list(main.batch.reward.shape)}")
+            loss = task.weight * (auxiliary.loss * auxiliary.mask).sum()
+            (prediction_gradient,) = torch.autograd.grad(loss, prediction, create_graph=main.differentiable)
         gradients = self._gradients(main, prediction_gradient)
         return Evaluation(main, questions, auxiliary, main.losses | {"auxiliary": loss}, gradients)
 
@@ -128,7 +136,8 @@ class Objective:
         theta, graph = main.theta, main.differentiable
         if not self._stop_main_gradient:
             outputs, output_gradients = [*main.outputs, main.prediction], [*main.output_gradients, prediction_gradient]
-            return list(torch.autograd.grad(outputs, theta, output_gradients, create_graph=graph))
+            found = torch.autograd.grad(outputs, theta, output_gradients, create_graph=graph, materialize_grads=True)
+            return list(found)
         gradients: list[Tensor] = list(theta)
         parts = (
             (self._main_part, main.outputs, main.output_gradients),
@@ -146,6 +155,10 @@ class Objective:
             for i, gradient in zip(part, found, strict=True):
                 gradients[i] = gradient
         return gradients
+
+
+def _call(task: AuxiliaryTask, method: str) -> str:
+    return f"{type(task).__module__}:{type(task).__qualname__}.{method}"
 
 
 def _alias(output: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:

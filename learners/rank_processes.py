@@ -19,7 +19,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from configs.errors import RankError, StopRequested
+from configs.errors import PluginError, RankError, StopRequested
 
 START_SECONDS = 300.0
 """For all ranks to start, which may have to wait for cores of a cluster."""
@@ -58,6 +58,8 @@ class RankProcesses:
         self._timeout = timeout
         self._stop = stop
         self._cause = ""
+        self._plugin_error: PluginError | None = None
+        """Of a rank's task or torso: no new round would help."""
         remote: Any = ray.remote(max_restarts=0, **(place or {"num_cpus": 1}))(RankProcess)
         start = remote.options(max_concurrency=3).remote
         self._processes = {rank: start(of_rank) for rank, of_rank in enumerate(cores, start=1)}
@@ -105,11 +107,13 @@ class RankProcesses:
         if self._stop.is_set():
             raise StopRequested
 
-    def cause(self, error: RankError) -> RankError:
+    def cause(self, error: RankError) -> RankError | PluginError:
         """The reason for which a collective operation failed: that of the process that ended, if one did."""
         deadline = time.monotonic() + 5 * WATCH_SECONDS
         while not self._cause and time.monotonic() < deadline:
             time.sleep(0.1)
+        if self._plugin_error is not None:
+            return self._plugin_error
         return RankError(self._cause) if self._cause else error
 
     def _watch_ranks(self) -> None:
@@ -136,6 +140,8 @@ class RankProcesses:
             ray.get(run)
         except RayError as error:
             gone = isinstance(error, RayTaskError) and isinstance(error.cause, RankError)
+            if isinstance(error, RayTaskError) and isinstance(error.cause, PluginError):
+                self._plugin_error = error.cause
             if not self._cause and not gone:  # A rank that misses another is not the cause.
                 self._cause = f"learner {rank} failed: {_cause(error)}"
 

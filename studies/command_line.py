@@ -8,16 +8,27 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
+from configs.plugins import check_trusted, is_foreign
 from configs.shell import launch_command, program_name
+from configs.tasks import joined_config
 from configs.train import PRESETS, TrainConfig
-from configs.without_effect import changed_settings, check_games_use, check_optimisers_use, check_pool_uses, check_tasks_use
+from configs.without_effect import (
+    changed_settings,
+    check_games_use,
+    check_optimisers_use,
+    check_pool_uses,
+    check_tasks_have,
+    check_tasks_use,
+    named_settings,
+)
 from training.progress import tell
 
 T = TypeVar("T")
@@ -31,15 +42,26 @@ def announce_imports(*modules: str) -> None:
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
     """The config that command-line flags describe; tyro's framed errors become one line."""
+    return _parse(kind, command, arguments, default, return_unknown_args=False)
+
+
+def parse_known(kind: type[T], command: str, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """The config that the flags of `kind` itself describe, and the words that it does not know, such as flags of a task."""
+    without_help = [word for word in arguments if word not in ("-h", "--help")]
+    return _parse(kind, command, without_help, None, return_unknown_args=True)
+
+
+def _parse(kind: Any, command: str, arguments: Sequence[str], default: Any, return_unknown_args: bool) -> Any:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(
+            return tyro.cli(  # type: ignore[call-overload]
                 kind,
                 prog=f"{program_name()} {command}",
                 args=list(arguments),
                 default=tyro.MISSING_NONPROP if default is None else default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+                return_unknown_args=return_unknown_args,
             )
     except SystemExit as exit:
         if exit.code in (0, None):
@@ -49,20 +71,18 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
 
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """The config of a run: flags override the preset, or with --resume the recorded config."""
-    given = parse(TrainConfig, "train", arguments)
-    defaults = PRESETS[given.preset]
+    named, unknown = parse_known(TrainConfig, "train", arguments)
+    if named.run.resume and not {"-h", "--help"} & set(arguments):
+        started = _recorded_config(named, arguments)
+        defaults = started.with_run(run_dir=str(named.run_path)).without_ray_address()
+    else:
+        started, defaults = None, PRESETS[named.preset].with_task(named.task)
+    check_tasks_have(unknown, [defaults.task])
     config = parse(TrainConfig, "train", arguments, defaults)
     from envs.atari import atari_games
-    from envs.registry import check_game, check_trusted
+    from envs.registry import check_game
 
-    if config.run.resume:
-        announce_imports("torch")
-        from training.storage.run_directory import RunDirectory
-
-        started = RunDirectory.open(config.run_path).read_config()
-        check_trusted(started.env.game, given.env.game)
-        defaults = started.with_run(run_dir=str(config.run_path)).without_ray_address()
-        config = parse(TrainConfig, "train", arguments, defaults)
+    if started is not None:
         config.check_resumes(started)
     check_game(config.env.game)
     chosen = changed_settings(config, defaults)
@@ -73,31 +93,53 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     return config
 
 
+def _recorded_config(named: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
+    """The config of the run to resume; raises an error for code of others that it names but the command line does not."""
+    announce_imports("torch")
+    from envs.registry import check_trusted_game
+    from training.storage.run_directory import RunDirectory
+
+    started = RunDirectory.open(named.run_path).read_config()
+    check_trusted_game(started.env.game, named.env.game)
+    check_trusted("torso", started.agent.torso, named.agent.torso)
+    check_trusted("task", started.task, named.task)
+    if named.task != started.task and ("task",) in named_settings(arguments):
+        raise ConfigError(f"the run was started with --task {started.task}; it cannot resume with {named.task}")
+    return started.with_trusted_task()
+
+
 def resume_arguments(config: TrainConfig) -> list[str]:
     """Flags that resume a run, including those that are never read from its directory."""
     from configs.errors import GameError
-    from envs.registry import check_trusted
+    from envs.registry import check_trusted_game
 
-    game: list[str] = []
+    again: list[str] = []
     try:
-        check_trusted(config.env.game, named="")
+        check_trusted_game(config.env.game, named="")
     except GameError:
-        game = ["--game", config.env.game]
+        again = ["--game", config.env.game]
+    again += ["--task", config.task] if is_foreign(config.task) else []
+    again += ["--torso", config.agent.torso] if is_foreign(config.agent.torso) else []
     cluster = ["--ray-address", config.actors.ray_address] if config.actors.ray_address else []
-    return ["--run-dir", str(config.run_path), "--resume", *game, *cluster]
+    return ["--run-dir", str(config.run_path), "--resume", *again, *cluster]
 
 
 def parse_compare(arguments: Sequence[str]) -> CompareConfig:
     """The config of a sweep: flags override the preset; settings without effect on any trial are refused."""
-    given = parse(CompareConfig, "compare", arguments)
-    defaults = COMPARE_PRESETS[given.preset]
+    named, unknown = parse_known(CompareConfig, "compare", arguments)
+    tasks = named.tasks or COMPARE_PRESETS[named.preset].tasks
+    check_tasks_have(unknown, tasks or ("none",))
+    defaults = replace(COMPARE_PRESETS[named.preset], auxiliary=joined_config(tasks or ("none",))())
     config = parse(CompareConfig, "compare", arguments, defaults)
     config.check_complete()
+    given = {name for names in named_settings(unknown) for name in names}
+    config = replace(config, auxiliary={name: value for name, value in asdict(config.auxiliary).items() if name in given})
+    defaults = replace(defaults, auxiliary={})
     from envs.atari import atari_games
     from envs.game_sets import expand_games
 
     games = expand_games(config.games)
-    chosen = changed_settings(config, defaults)
+    chosen = changed_settings(replace(config, auxiliary={}), defaults)
     try:
         check_tasks_use(chosen, config.tasks)
         check_optimisers_use(chosen | {variation.setting for variation in config.variations}, config.optimisers)

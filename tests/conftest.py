@@ -1,11 +1,16 @@
+import shutil
 import signal
+import sys
 import threading
+import uuid
+from pathlib import Path
 
 import pytest
 import torch
 
 from actors.resources import available_cores
-from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
+from configs.tasks import BUILT_IN_TASKS, task_type
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -15,7 +20,7 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.fixture
 def make_config(tmp_path):
-    """Builds a small serial config; keyword arguments override fields wherever they belong."""
+    """Builds a small serial config; keyword arguments override fields wherever they belong, except settings of other tasks."""
 
     def make(**overrides):
         values = {
@@ -26,7 +31,7 @@ def make_config(tmp_path):
             "env": EnvConfig,
             "agent": AgentConfig,
             "learner": LearnerConfig,
-            "auxiliary": TaskConfig,
+            "auxiliary": task_type(values.get("task", "none")).config,
             "actors": ActorConfig,
             "run": RunConfig,
         }
@@ -34,7 +39,8 @@ def make_config(tmp_path):
             name: kind(**{key: values.pop(key) for key in list(values) if key in kind.__dataclass_fields__})
             for name, kind in groups.items()
         }
-        return TrainConfig(**parts, **values)
+        of_other_tasks = {name for kind in BUILT_IN_TASKS.values() for name in values if kind.has(name)}
+        return TrainConfig(**parts, **{name: value for name, value in values.items() if name not in of_other_tasks})
 
     return make
 
@@ -43,6 +49,18 @@ def make_config(tmp_path):
 def one_thread():
     """Small tensors are slower on many threads, most of all beside other work."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """Name of a module with tasks and torsos from outside: a copy that nothing has imported (tests/helpers/plugged.py)."""
+    name = f"plugged_{uuid.uuid4().hex}"
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    shutil.copy(Path(__file__).parent / "helpers" / "plugged.py", directory / f"{name}.py")
+    monkeypatch.syspath_prepend(str(directory))
+    yield name
+    sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ import runpy
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
 from configs.commands import BenchmarkConfig, EvaluateConfig, GamesConfig, ReportConfig, ReproduceConfig
 from configs.compare import CompareConfig
+from configs.tasks import BUILT_IN_TASKS
 from configs.train import TrainConfig
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +30,10 @@ SUFFIXES = (".py", ".md", ".json", ".png", ".svg", ".csv", ".html", ".toml", ".y
 PLACEHOLDER = re.compile(r"^runs/|(^|/)[A-Z]+(/|$)")
 """Paths that a user chooses: in `runs/`, or with a part in capitals and without a suffix, such as `DIR/report.html`."""
 IN_RUN_DIRECTORY = {"checkpoints/", "videos/"}
-WRITTEN_BY_THE_READER = {"agents/tasks/inverse_dynamics.py"}
-"""The file that docs/adding_a_task.md adds."""
+WRITTEN_BY_THE_READER = {"my_tasks.py", "my_torsos.py"}
+"""The files that docs/adding_a_task.md adds."""
+OF_THE_PAGE = "--inverse-dynamics-weight"
+"""The flag of its task."""
 
 
 def without_code(text):
@@ -100,6 +103,8 @@ def flags_of_config(config):
     for name in (field.name for field in fields(config)):
         if is_dataclass(kinds[name]):
             flags |= flags_of_config(kinds[name])
+        elif kinds[name] is Any:  # Of the task that is chosen.
+            flags = flags.union(*(flags_of_config(kind.config) for kind in BUILT_IN_TASKS.values()), {OF_THE_PAGE})
         else:
             flag = name.replace("_", "-")
             flags |= {f"--{flag}", f"--no-{flag}"} if kinds[name] is bool else {f"--{flag}"}

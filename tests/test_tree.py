@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DIRECTORIES = (
-    "actors", "agents", "configs", "docs", "envs", "learners", "retrospective", "studies", "tests", "training",
+    "actors", "agents", "configs", "docs", "envs", "examples", "learners", "retrospective", "studies", "tests", "training",
 )  # fmt: skip
 MAX_LINES = 350
 MAX_FILES = 14

@@ -16,6 +16,7 @@ from actors.layout import Costs, Layout, choose_layout
 from actors.rollout import RolloutWorker
 from actors.trajectory import join
 from agents.batch import Batch
+from configs.tasks import MetaConfig
 from configs.train import TrainConfig
 from learners.learner import Learner, choose_device
 from training.progress import tell
@@ -60,10 +61,11 @@ def measure_costs(config: TrainConfig) -> Costs:
     The window of the meta-gradient is shortened to one update, which costs about as much per update as a longer one.
     """
     unroll, batch_size = config.learner.unroll, min(config.learner.batch_size, MANY_GAMES)
+    task = config.auxiliary
     small = replace(
         config,
         learner=replace(config.learner, batch_size=batch_size, learners=1),
-        auxiliary=replace(config.auxiliary, meta_interval=1, meta_period=0),
+        auxiliary=replace(task, meta_interval=1, meta_period=0) if isinstance(task, MetaConfig) else task,
         run=replace(config.run, frames=10**9),
     )
     with ExitStack() as stack:
@@ -80,8 +82,8 @@ def measure_costs(config: TrainConfig) -> Costs:
     size = sum(parameter.numel() * parameter.element_size() for parameter in learner.task.parameters())
     size += learner.weights().numel() * 4
     sums = 1.0
-    if learner.task.learns_questions:
-        interval, period = config.auxiliary.meta_interval, config.auxiliary.question_period
+    if isinstance(task, MetaConfig):
+        interval, period = task.meta_interval, task.question_period
         sums += (interval + 1) / period
         # Outside the window an update costs about a third.
         factor = interval / period + (1 - interval / period) / 3

@@ -14,8 +14,9 @@ from agents.initialisation import skip_initialisation
 from agents.threads import set_threads
 from configs.commands import EvaluateConfig
 from configs.errors import CheckpointError, RunError, StopRequested
+from configs.plugins import check_trusted
 from configs.train import TrainConfig
-from envs.registry import check_trusted, game_spec
+from envs.registry import check_trusted_game, game_spec
 from training.progress import Progress, counted, tell
 from training.storage.checkpoint import Checkpoint, CheckpointDirectory
 from training.storage.files import explain
@@ -59,10 +60,10 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
     directory = RunDirectory.open(Path(config.run_dir))
     _check_writable(directory)
     trained = directory.read_config()
-    check_trusted(trained.env.game, config.game)
+    check_trusted_game(trained.env.game, config.game)
     checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
     checkpoint = choose_checkpoint(checkpoints, config)
-    agent, frame = load_agent(trained, checkpoint), trained_frames(checkpoint)
+    agent, frame = load_agent(trained, checkpoint, config.torso), trained_frames(checkpoint)
     reached = max([frame, *checkpoints.frames()])
     if reached < trained.run.frames:
         tell(f"the run is at frame {reached:,} of {trained.run.frames:,}; playing with the weights of frame {frame:,}")
@@ -116,8 +117,9 @@ def _video_name(config: EvaluateConfig, frame: int) -> str:
     return f"{which}_{frame:012d}{'_greedy' if config.greedy else ''}.mp4"
 
 
-def load_agent(config: TrainConfig, checkpoint: Checkpoint) -> Agent:
-    """The acting network of a checkpoint."""
+def load_agent(config: TrainConfig, checkpoint: Checkpoint, torso: str = "") -> Agent:
+    """The acting network of a checkpoint; `torso` is what the user named, for a config whose torso is not built in."""
+    check_trusted("torso", config.agent.torso, torso)
     spec = game_spec(config.env.game, config.env.protocol)
     with skip_initialisation():
         agent = Agent(spec, config.agent.torso, config.agent.lstm_size)

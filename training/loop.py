@@ -14,6 +14,7 @@ from agents.ranks import ONE_RANK
 from agents.tasks import check_compiles
 from agents.threads import set_threads
 from configs.errors import ConfigError, StopRequested
+from configs.plugins import is_foreign
 from configs.shell import tensorboard_command
 from configs.train import TrainConfig
 from envs.registry import applied_protocol, built_in_game, game_spec
@@ -53,7 +54,9 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
         check_compiles(config)
         check_precision(config)
         choose_device(config.learner.device)
-        game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray.
+        spec = game_spec(config.env.game, config.env.protocol)  # A game that cannot be played need not wait for Ray,
+        if is_foreign(config.task) or is_foreign(config.agent.torso):
+            Learner(config, spec)  # nor a task or torso that cannot be trained.
         cores = cores or available_cores()
         set_threads(1)
         layout = _layout_on_cluster(config, stop, stack) if config.actors.ray_address else layout_for(config, cores)

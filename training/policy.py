@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from actors.policy import Policy
-from envs.registry import check_trusted, game_spec
+from envs.registry import check_trusted_game, game_spec
 from training.evaluation import load_agent
 from training.storage.run_directory import RunDirectory
 
@@ -17,18 +17,19 @@ def load_policy(
     seed: int = 0,
     greedy: bool = False,
     game: str = "",
+    torso: str = "",
 ) -> Policy:
     """The policy of a run, from its newest or best checkpoint or that of a frame.
 
-    `game` is needed where the run's game imports code (`gym:MODULE:ID`): the caller names it, as with `evaluate --game`.
-    Raises RunError, CheckpointError or GameError.
+    `game` and `torso` are needed where those of the run import code (`gym:MODULE:ID`, `PACKAGE.MODULE:NAME`): the caller names
+    them, as with `evaluate --game` and `evaluate --torso`. Raises RunError, CheckpointError, GameError or ConfigError.
     """
     directory = RunDirectory.open(Path(run_dir))
     config = directory.read_config()
-    check_trusted(config.env.game, game)
+    check_trusted_game(config.env.game, game)
     checkpoints = directory.checkpoints(config.run.keep_checkpoints)
     if isinstance(checkpoint, int):
         chosen = checkpoints.of_frame(checkpoint)
     else:
         chosen = checkpoints.best() if checkpoint == "best" else checkpoints.newest()
-    return Policy(load_agent(config, chosen), game_spec(config.env.game, config.env.protocol), seed, greedy)
+    return Policy(load_agent(config, chosen, torso), game_spec(config.env.game, config.env.protocol), seed, greedy)

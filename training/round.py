@@ -23,7 +23,7 @@ from actors.serial_pool import SerialPool
 from agents.batch import Batch
 from agents.initialisation import skip_initialisation
 from agents.ranks import Ranks
-from configs.errors import GameError, PoolError, RunError, StopRequested
+from configs.errors import GameError, PluginError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
 from learners.allocator import release_freed_memory
 from learners.learner import Learner
@@ -84,7 +84,7 @@ def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event, 
 def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> None:
     """Train, and save a final checkpoint whether training finished, was stopped, or ran out of working actors.
 
-    After a non-finite loss or gradient nothing is saved.
+    After a non-finite loss or gradient nothing is saved. After an error in a task's code the last update stays as it is.
     """
     writer = None
     try:
@@ -95,7 +95,12 @@ def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> No
     except OSError as error:
         raise RunError(f"cannot write to {run.directory.path}: {explain(error)}") from None
     try:
-        failure = _train_to_end(run, stop, writer)
+        try:
+            failure = _train_to_end(run, stop, writer)
+        except PluginError as error:  # Of several ranks one may be alone with it, and only all can save.
+            saved = run.ranks.size == 1 and run.save_or_warn(writer)
+            where = f"frame {run.learner.frame} is saved" if saved else "the last checkpoint stands"
+            raise PluginError(f"{error}; {where}, and --resume continues from it", error.trace) from error
         if failure is not None:
             run.save_or_warn(writer)
             raise failure

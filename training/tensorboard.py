@@ -91,7 +91,7 @@ def _settings(config: TrainConfig) -> dict[str, str | float]:
     groups = ["agent", "learner", "auxiliary"]
     if applied_protocol(config.env.game, config.env.protocol):
         groups.append("env")
-    ours, usual = config.to_dict(), TrainConfig().to_dict()
+    ours, usual = config.to_dict(), TrainConfig().with_task(config.task).to_dict()
     changed = ", ".join(
         f"{name}={value}"
         for group in groups

@@ -10,9 +10,10 @@ from agents.tasks.random_questions import RandomGVF, RandomReverseGVF
 from agents.tasks.reverse_gvf import ReverseGVF
 from agents.tasks.reward_prediction import RewardPrediction
 from configs.errors import ConfigError
-from configs.train import TaskName, TrainConfig
+from configs.plugins import resolve
+from configs.train import TrainConfig
 
-TASKS: dict[TaskName, type[AuxiliaryTask]] = {
+TASKS: dict[str, type[AuxiliaryTask]] = {
     "none": NoTask,
     "reward_prediction": RewardPrediction,
     "pixel_control": PixelControl,
@@ -22,14 +23,16 @@ TASKS: dict[TaskName, type[AuxiliaryTask]] = {
     "random_reverse_gvf": RandomReverseGVF,
 }
 
-META_LEARNED = tuple(name for name, task in TASKS.items() if task.learns_questions)
-"""Tasks whose questions are learnt by meta-gradient."""
+
+def find_task(name: str) -> type[AuxiliaryTask]:
+    """The class of a task that the user named; raises ConfigError if there is none."""
+    return resolve(name, TASKS, "task")
 
 
 def check_compiles(config: TrainConfig) -> None:
     """Raise ConfigError if the task needs second derivatives of a network that is to be compiled."""
-    if config.learner.compile and config.task in META_LEARNED:
+    if config.learner.compile and find_task(config.task).learns_questions:
         raise ConfigError(f"--compile has no second derivatives, which --task {config.task} needs for its meta-gradient")
 
 
-__all__ = ["META_LEARNED", "TASKS", "AuxiliaryTask", "TaskInputs", "TaskLoss", "check_compiles"]
+__all__ = ["TASKS", "AuxiliaryTask", "TaskInputs", "TaskLoss", "check_compiles", "find_task"]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from agents.batch import Batch
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
-from configs.train import TaskConfig
+from configs.tasks import NoConfig
 from envs.stream import EnvSpec
 
 
 class NoTask(AuxiliaryTask):
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> NoTask:
+    def build(cls, config: NoConfig, spec: EnvSpec, num_features: int) -> NoTask:
         return cls(weight=0.0)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         return features[..., :0]
 
     def loss(self, prediction: Tensor, fixed: Tensor, inputs: TaskInputs) -> TaskLoss:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, RELU_GAIN, orthogonal
 from agents.metrics import mean
 from agents.returns import lambda_returns
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
 from configs.errors import ConfigError
-from configs.train import TaskConfig
+from configs.tasks import PixelControlConfig
 from envs.stream import EnvSpec
 
 CELLS = 20
@@ -43,6 +44,8 @@ class PixelControl(AuxiliaryTask):
     loss = sum_c (G_t^c - Q^c(s_t, a_t))^2 / 2, with G^c the n-step return of `q_targets`.
     """
 
+    Config = PixelControlConfig
+
     def __init__(self, weight: float, discount: float, spec: EnvSpec, num_features: int):
         super().__init__(weight)
         self._discount = discount
@@ -53,12 +56,12 @@ class PixelControl(AuxiliaryTask):
         orthogonal(self.deconv, HEAD_GAIN)
 
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> PixelControl:
+    def build(cls, config: PixelControlConfig, spec: EnvSpec, num_features: int) -> PixelControl:
         if min(spec.frame_shape[1:]) < CELLS:
             raise ConfigError(f"pixel control needs frames of at least {CELLS} x {CELLS} pixels; choose another task or game")
         return cls(config.pixel_control_weight, config.pixel_control_discount, spec, num_features)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Q [T + 1, B, A, 20, 20] = value + advantage - mean over actions of the advantage."""
         hidden = F.relu(self.linear(features.flatten(0, 1))).unflatten(1, (32, 9, 9))
         value, advantage = self.deconv(hidden).tensor_split([1], dim=1)

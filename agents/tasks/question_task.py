@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.metrics import mean, relative_error, spread
 from agents.questions import QuestionNetwork
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
-from configs.train import TaskConfig
+from configs.tasks import DiscoveryConfig, QuestionConfig
 from envs.stream import EnvSpec
 
 
@@ -26,9 +26,10 @@ class QuestionTask(AuxiliaryTask):
     1 - gamma, so that the exact answers are weighted averages of cumulants, in (-1, 1).
     """
 
+    Config: ClassVar[Any] = DiscoveryConfig
     learns_questions = True
 
-    def __init__(self, config: TaskConfig, spec: EnvSpec, num_features: int):
+    def __init__(self, config: QuestionConfig, spec: EnvSpec, num_features: int):
         super().__init__(config.answer_weight)
         self._lambda = config.answer_lambda
         self._asks_future = config.question_input == "future"
@@ -43,7 +44,7 @@ class QuestionTask(AuxiliaryTask):
         orthogonal(self.answers, HEAD_GAIN)
 
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> Self:
+    def build(cls, config: QuestionConfig, spec: EnvSpec, num_features: int) -> Self:
         return cls(config, spec, num_features)
 
     @abstractmethod
@@ -63,7 +64,7 @@ class QuestionTask(AuxiliaryTask):
         cumulant, discount = self.questions(images, self.ranks)
         return cumulant.unflatten(0, pixels.shape[:2]), discount.unflatten(0, pixels.shape[:2])
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Answers [T + 1, B, d]."""
         return self.answers(features)
 

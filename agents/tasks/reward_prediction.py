@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from agents.batch import Batch
 from agents.initialisation import HEAD_GAIN, orthogonal
 from agents.metrics import mean
 from agents.tasks.base import AuxiliaryTask, TaskInputs, TaskLoss
-from configs.train import TaskConfig
+from configs.tasks import RewardPredictionConfig
 from envs.stream import EnvSpec
 
 SIGNS = 3
@@ -21,6 +22,8 @@ SIGNS = 3
 class RewardPrediction(AuxiliaryTask):
     """One head per action: logits of the sign of the reward (cross-entropy), or the clipped reward (half the squared error)."""
 
+    Config = RewardPredictionConfig
+
     def __init__(self, weight: float, num_features: int, num_actions: int, classify: bool):
         super().__init__(weight)
         self._shape = (num_actions, SIGNS if classify else 1)
@@ -29,11 +32,11 @@ class RewardPrediction(AuxiliaryTask):
         orthogonal(self.head, HEAD_GAIN)
 
     @classmethod
-    def build(cls, config: TaskConfig, spec: EnvSpec, num_features: int) -> RewardPrediction:
+    def build(cls, config: RewardPredictionConfig, spec: EnvSpec, num_features: int) -> RewardPrediction:
         classify = config.reward_prediction_target == "sign"
         return cls(config.reward_prediction_weight, num_features, spec.num_actions, classify)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, batch: Batch) -> Tensor:
         """Logits [T + 1, B, A, 3] or, for regression, rewards [T + 1, B, A, 1]."""
         return self.head(features).unflatten(-1, self._shape)
 

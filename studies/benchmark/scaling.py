@@ -57,7 +57,7 @@ def configurations(game: str, batch_size: int) -> Iterator[tuple[str, TrainConfi
     def config(task: str, layout: Layout) -> TrainConfig:
         each = layout.resources
         return TrainConfig(
-            task=task,  # type: ignore[arg-type]
+            task=task,
             env=EnvConfig(game=game),
             learner=LearnerConfig(
                 batch_size=batch_size,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
 from agents.batch import Batch
-from agents.tasks import META_LEARNED, TASKS
+from agents.tasks import TASKS
 from agents.threads import set_threads
 from configs.errors import StopRequested
+from configs.tasks import MetaConfig
 from configs.train import TrainConfig
 from envs.stream import EnvSpec
 from learners.allocator import keep_freed_memory
@@ -30,7 +30,7 @@ MEMORY_INTERVALS = (5, 20)
 def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
     """A batch of the first steps of the game with an untrained network."""
     worker = RolloutWorker(config, num_envs, seed=0)
-    worker.set_weights(Learner(replace(config, task="none"), worker.spec).weights(), version=0)
+    worker.set_weights(Learner(config.with_task("none"), worker.spec).weights(), version=0)
     trajectory = worker.rollout()
     worker.close()
     collator = Collator(config.learner.batch_size)
@@ -47,20 +47,17 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     """
     set_threads(resources.learner_threads)
     batch, spec = play_batch(config, resources.envs_per_actor)
-    plain = Learner(replace(config, task="none"), spec)
+    plain = Learner(config.with_task("none"), spec)
     costs: dict[str, float] = {}
-    interval = config.auxiliary.meta_interval
-    cases = {task: replace(config, task=task) for task in TASKS} | {
-        f"reverse_gvf, M = {n} K": replace(
-            config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_period=n * interval)
-        )
-        for n in PERIODS
+    interval = MetaConfig().meta_interval
+    cases = {task: config.with_task(task) for task in TASKS} | {
+        f"reverse_gvf, M = {n} K": config.with_task("reverse_gvf", meta_period=n * interval) for n in PERIODS
     }
     for name, case in cases.items():
         learner = Learner(case, spec)
-        updates = case.auxiliary.question_period if case.task in META_LEARNED else 4
+        updates = period(case, otherwise=4)
         # Warm-up: fills the first window and the allocator's cache.
-        _seconds(learner, batch, updates + case.auxiliary.meta_interval + 1, stop)
+        _seconds(learner, batch, updates + interval + 1, stop)
         ratios = []
         for _ in range(ROUNDS):
             reference = _seconds(plain, batch, 4, stop)
@@ -68,6 +65,11 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
             ratios.append(measured / (reference + _seconds(plain, batch, 4, stop)) * 2)
         costs[name] = statistics.median(ratios)
     return costs
+
+
+def period(config: TrainConfig, otherwise: int) -> int:
+    """Updates over which costs are averaged: those of a period of the meta-gradient, if the task has one."""
+    return config.auxiliary.question_period if isinstance(config.auxiliary, MetaConfig) else otherwise
 
 
 def _seconds(learner: Learner, batch: Batch, updates: int, stop: threading.Event) -> float:
@@ -84,7 +86,7 @@ def measure_memory(config: TrainConfig, stop: threading.Event) -> dict[str, floa
     """Peak resident memory in MB of a learner with `reverse_gvf`, by K."""
     peaks = {}
     for interval in MEMORY_INTERVALS:
-        settings = replace(config, task="reverse_gvf", auxiliary=replace(config.auxiliary, meta_interval=interval))
+        settings = config.with_task("reverse_gvf", meta_interval=interval)
         peaks[str(interval)] = measure_in_processes(_peak, (settings,), 1, stop)[0]
     return peaks
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agents.tasks import META_LEARNED, TASKS
+from agents.tasks import TASKS
 from agents.threads import set_threads
 from configs.train import TrainConfig
 from learners.allocator import keep_freed_memory
 from learners.learner import Learner
 from studies.benchmark.measuring import PROCESSES, measure_in_processes
-from studies.benchmark.task_costs import play_batch
+from studies.benchmark.task_costs import period, play_batch
 from training.costs import layout_for
 from training.progress import tell
 
@@ -32,7 +32,7 @@ def measure_task_throughput(
     """
     found: dict[str, dict[str, Any]] = {}
     for task in TASKS:
-        of_task = replace(config, task=task)
+        of_task = config.with_task(task)
         layout = layout_for(of_task, cores)
         tell(f"measuring {task}: one learner, then {layout.describe()}")
         barrier = PROCESSES.Barrier(cores)
@@ -63,8 +63,8 @@ def _learner_seconds_per_frame(config: TrainConfig, barrier: Any) -> float:
     set_threads(1)
     batch, spec = play_batch(config, min(16, config.learner.batch_size))
     learner = Learner(config, spec)
-    updates = config.auxiliary.question_period if config.task in META_LEARNED else 8
-    for _ in range(1 + (updates if config.task in META_LEARNED else 1)):
+    updates = period(config, otherwise=8)
+    for _ in range(1 + period(config, otherwise=1)):
         learner.step(batch)
     barrier.wait()
     start = time.perf_counter()

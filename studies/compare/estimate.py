@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.serial_pool import SerialPool
-from agents.tasks import META_LEARNED
 from configs.errors import ConfigError, GameError, PoolError
-from configs.train import TaskConfig, TrainConfig
+from configs.tasks import MetaConfig
+from configs.train import TrainConfig
 from envs.atari import atari_games
 from learners.learner import Learner
 from studies.compare.sweep import Sweep, Trial, TrialStatus, agent_name
@@ -84,12 +84,10 @@ def _log_lines(config: TrainConfig) -> float:
 def measure(config: TrainConfig) -> Measured:
     """Measure training in this process on one core, without the first update."""
     torch.set_num_threads(1)
-    config = replace(
-        config,
-        learner=replace(config.learner, batch_size=min(MEASURED_BATCH, config.learner.batch_size), device="cpu"),
-        auxiliary=_shorter(config.auxiliary),
-    )
-    updates = config.auxiliary.question_period if config.task in META_LEARNED else 1
+    task = _shorter(config.auxiliary) if isinstance(config.auxiliary, MetaConfig) else config.auxiliary
+    learner_config = replace(config.learner, batch_size=min(MEASURED_BATCH, config.learner.batch_size), device="cpu")
+    config = replace(config, learner=learner_config, auxiliary=task)
+    updates = task.question_period if isinstance(task, MetaConfig) else 1
     pool = SerialPool(config)
     try:
         learner = Learner(config, pool.spec)
@@ -108,7 +106,7 @@ def measure(config: TrainConfig) -> Measured:
     return Measured((learner.frame - first) / elapsed, size)
 
 
-def _shorter(config: TaskConfig) -> TaskConfig:
+def _shorter(config: MetaConfig) -> MetaConfig:
     """The config with a shorter window of the meta-gradient and a period shorter by the same factor."""
     interval = min(MEASURED_INTERVAL, config.meta_interval)
     period = round(interval * config.question_period / config.meta_interval)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,8 +13,10 @@ from typing import Any
 
 from configs.compare import CompareConfig
 from configs.errors import CheckpointError, ConfigError, RunError
-from configs.migration import FORMAT, format_of, migrate
-from configs.train import TaskName, TrainConfig, without_execution
+from configs.migration import FORMAT, format_of, recorded_sweep
+from configs.settings import facts
+from configs.tasks import task_type
+from configs.train import TrainConfig, without_execution
 from configs.vary import settings_name
 from envs.game_sets import expand_games
 from studies.compare.archive import (
@@ -138,7 +140,7 @@ class Sweep:
         if len(longest.encode()) > MAX_NAME_BYTES:
             raise ConfigError(f"{longest} is too long for the name of a directory: vary fewer settings in one sweep")
 
-    def _trial(self, game: str, task: TaskName, seed: int, settings: dict[str, Any]) -> Trial:
+    def _trial(self, game: str, task: str, seed: int, settings: dict[str, Any]) -> Trial:
         name = trial_name(game, agent_name(task, settings), seed)
         config = self.config.trial(game, task, seed, settings)
         return Trial(name, config.with_run(run_dir=str(self.out / name)), settings)
@@ -173,7 +175,7 @@ class Sweep:
                 raise RunError(f"{directory} is not empty and not a sweep; choose another {flag}")
         recorded = read_sweep(directory)["sweep"]
         if isinstance(recorded, dict):
-            recorded = _as_recorded_now(recorded)
+            recorded = _as_recorded_now(recorded, self.tasks)
         if recorded != self.identity():
             difference = _difference(recorded, self.identity())
             raise RunError(f"{directory} holds another sweep ({difference}); choose another {flag}")
@@ -248,7 +250,7 @@ def read_sweep(directory: Path) -> dict[str, Any]:
     path = sweep_file(directory)
     record = read_json(path)
     named = {"sweep" if key == EARLIER_NAME else key: value for key, value in record.items()}
-    return named | {"sweep": migrate(named.get("sweep"), format_of(record, str(path)))}
+    return named | {"sweep": recorded_sweep(named.get("sweep"), format_of(record, str(path)))}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -262,15 +264,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _as_recorded_now(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The identity of a sweep as this version would have recorded it.
+def _as_recorded_now(recorded: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """The identity of a sweep of `tasks` as this version would have recorded it.
 
     Earlier versions also recorded settings of execution, which are dropped, and lacked newer ones, which get their defaults.
     """
-    defaults = CompareConfig().identity()
-    groups = {name: group for name, group in defaults.items() if isinstance(group, dict)}
+    defaults = CompareConfig(tasks=tuple(tasks)).identity()
     kept = without_execution(recorded)
-    return kept | {name: group | kept[name] for name, group in groups.items() if isinstance(kept.get(name), dict)}
+    if isinstance(of_tasks := kept.get("auxiliary"), dict):
+        for task in [task for task in tasks if isinstance(of_tasks.get(task), dict)]:
+            known = facts(task_type(task).config)
+            of_tasks[task] = {n: v for n, v in of_tasks[task].items() if n not in known or known[n].role != "execution"}
+    return _with_defaults(kept, {name: group for name, group in defaults.items() if isinstance(group, dict)})
+
+
+def _with_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The values, with defaults for what their nested tables lack."""
+    nested = {name: group for name, group in defaults.items() if isinstance(group, dict) and isinstance(values.get(name), dict)}
+    return values | {name: _with_defaults(group | values[name], group) for name, group in nested.items()}
 
 
 def _difference(recorded: Any, ours: dict[str, Any]) -> str:

@@ -67,7 +67,8 @@ def _prepare(trial: Trial) -> TrialStatus:
 def write_strip(trial: Trial) -> None:
     """Write frames of one game after training, side by side, as an image to TensorBoard."""
     config = trial.config
-    agent = load_agent(config, trial.directory.checkpoints(config.run.keep_checkpoints).newest())
+    checkpoint = trial.directory.checkpoints(config.run.keep_checkpoints).newest()
+    agent = load_agent(config, checkpoint, config.agent.torso)
     film, _ = record_frames(agent, config.env.game, config.env.protocol, config.run.seed)
     with SummaryWriter(str(trial.path), filename_suffix=".strip") as board:
         board.add_image("evaluation/game", strip(film), config.run.frames, dataformats="HWC")

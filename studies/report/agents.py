@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from configs.settings import setting_text
-from configs.train import TaskName
+from configs.tasks import BUILT_IN_TASKS
 
 if TYPE_CHECKING:
     from studies.report.records import TrialRecord
@@ -41,7 +41,7 @@ class AgentVariant:
 
 def sort_agents(agents: Iterable[AgentVariant]) -> list[AgentVariant]:
     """The distinct agents: built-in tasks in the order of the command line, then others by name; within a task by settings."""
-    built_in = get_args(TaskName)
+    built_in = list(BUILT_IN_TASKS)
 
     def key(agent: AgentVariant) -> tuple[Any, ...]:
         place = built_in.index(agent.task) if agent.task in built_in else len(built_in)

@@ -9,7 +9,9 @@ import torch
 
 from actors.serial_pool import SerialPool
 from agents.agent import Agent
-from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TaskConfig, TrainConfig
+from agents.tasks.question_task import QuestionTask
+from configs.tasks import task_type
+from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
 from envs.grid_games import GRIDS
 from learners.learner import Learner
 from studies.reproduce.exact_answers import exact_answers
@@ -31,15 +33,16 @@ MAPPED_QUESTIONS = 4
 
 
 def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[str, Any]) -> TrainConfig:
-    """The config of an agent; `settings` are fields of LearnerConfig and TaskConfig by name."""
+    """The config of an agent; `settings` are fields of LearnerConfig and of tasks' Configs by name."""
     learner = {name: value for name, value in settings.items() if name in LearnerConfig.__dataclass_fields__}
-    task = {name: value for name, value in settings.items() if name in TaskConfig.__dataclass_fields__}
+    task = "none" if agent in ("untrained", "impala") else agent
+    kind = task_type(task)
     return TrainConfig(
-        task="none" if agent in ("untrained", "impala") else agent,  # type: ignore[arg-type]
+        task=task,
         env=EnvConfig(game=game),
         agent=AgentConfig(torso="shallow"),
-        learner=LearnerConfig(device="cpu", **learner),
-        auxiliary=TaskConfig(stop_main_gradient=agent != "impala", **task),
+        learner=LearnerConfig(device="cpu", stop_main_gradient=agent != "impala", **learner),
+        auxiliary=kind.config(**{name: value for name, value in settings.items() if kind.has(name)}),
         actors=ActorConfig(pool="serial"),
         run=RunConfig(frames=frames, seed=seed),
     )
@@ -91,12 +94,12 @@ Maps = dict[str, torch.Tensor]
 def question_maps(learner: Learner, game: str) -> Maps:
     """Cumulants, discounts and answers [S, d] in every state of the game, and the policy [S, A]."""
     task, agent = learner.task, learner.agent
-    assert task.questions is not None
+    assert isinstance(task, QuestionTask)
     pixels = agent.preprocess(torch.from_numpy(GRIDS[game]().images))
     cumulant, discount = task.questions(pixels)
     features = agent.torso(pixels)
     policy = agent.policy(features).double().softmax(-1)
-    return {"cumulant": cumulant, "discount": discount, "answer": task.predict(features), "policy": policy}
+    return {"cumulant": cumulant, "discount": discount, "answer": task.answers(features), "policy": policy}
 
 
 def mapped_questions(before: Maps, after: Maps, game: str) -> dict[str, Any]:

@@ -4,28 +4,48 @@ import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-import agents.tasks
 from agents.tasks import AuxiliaryTask
-from tests.helpers.running import PACKAGES, ROOT
+from tests.helpers.running import ROOT
 from training.loop import train
 
 PAGE = (ROOT / "docs" / "adding_a_task.md").read_text()
-FILE, REGISTRY, NAME = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+TASK_FILE, TORSO_FILE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+COMMANDS = re.findall(r"^python (launch\.py (?:train|compare|evaluate) .*)$", PAGE, flags=re.MULTILINE)
+TASK = "my_tasks:InverseDynamics"
+TINY = [
+    "--frames",
+    "200",
+    "--torso",
+    "shallow",
+    "--unroll",
+    "5",
+    "--batch-size",
+    "4",
+    "--eval-episodes",
+    "1",
+    "--log-frames",
+    "100",
+]
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory outside of Hindcast with the modules of the page."""
+    (tmp_path / "my_tasks.py").write_text(TASK_FILE)
+    (tmp_path / "my_torsos.py").write_text(TORSO_FILE)
+    return tmp_path
 
 
 @pytest.mark.slow
-def test_the_documented_task_learns(make_config, never, monkeypatch):
-    module = {"__name__": "agents.tasks.inverse_dynamics"}
-    exec(compile(FILE, "adding_a_task.md", "exec"), module)
-    monkeypatch.setattr("learners.learner.TASKS", agents.tasks.TASKS | {"inverse_dynamics": module["InverseDynamics"]})
+def test_the_documented_task_learns(make_config, never, outside, monkeypatch):
+    monkeypatch.syspath_prepend(str(outside))
     config = make_config(
-        task="inverse_dynamics", frames=60_000, batch_size=16, unroll=7, learning_rate=3e-3, entropy_cost=0.1, log_frames=3000
+        task=TASK, frames=60_000, batch_size=16, unroll=7, learning_rate=3e-3, entropy_cost=0.1, log_frames=3000
     )
     train(config, never)
     lines = [json.loads(line) for line in (config.run_path / "metrics.jsonl").read_text().splitlines()]
@@ -34,45 +54,39 @@ def test_the_documented_task_learns(make_config, never, monkeypatch):
     assert lines[-1]["losses/auxiliary"] < 0.5 * lines[0]["losses/auxiliary"]
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of Hindcast with the three changes of the page applied."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "launch.py", tmp_path)
-    (tmp_path / "agents/tasks/inverse_dynamics.py").write_text(FILE)
-    with (tmp_path / "agents/tasks/__init__.py").open("a") as file:
-        file.write(REGISTRY)
-    config = tmp_path / "configs/train.py"
-    text, count = re.subn(r"^TaskName = Literal\[.*?^\].*?\n", NAME, config.read_text(), flags=re.DOTALL | re.MULTILINE)
-    assert count == 1
-    config.write_text(text)
-    return tmp_path
-
-
-def launch(copy, *arguments):
-    environment = os.environ | {"PYTHONPATH": str(copy)}
-    done = subprocess.run([sys.executable, "launch.py", *arguments], cwd=copy, env=environment, capture_output=True, text=True)
+def run(outside, *arguments):
+    environment = os.environ | {"PYTHONPATH": str(outside)}
+    command = [sys.executable, str(ROOT / "launch.py"), *arguments]
+    done = subprocess.run(command, cwd=outside, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done
 
 
-def test_the_documented_task_works_in_compare_and_report(copy):
-    flags = "--games catch --tasks none inverse_dynamics --seeds 2 --frames 200 --torso shallow --unroll 5 --batch-size 4"
-    launch(copy, "compare", *flags.split(), "--eval-episodes", "1", "--log-frames", "100", "--out", "grid")
-    lines = (copy / "grid/catch-inverse_dynamics-seed2/metrics.jsonl").read_text().splitlines()
+def test_the_documented_commands_work(outside):
+    explain, train_it, sweep, train_torso, evaluate_torso = (command.split()[1:] for command in COMMANDS)
+    assert "Weight of the loss, which is a cross-entropy" in run(outside, *explain).stdout
+    run(outside, *train_it, *TINY, "--pool", "serial")
+    record = json.loads((outside / f"runs/catch-{TASK}-seed1/config.json").read_text())
+    assert record["config"]["auxiliary"] == {"inverse_dynamics_weight": 0.3}
+    run(outside, *train_torso, *(word for word in TINY if word not in ("--torso", "shallow")), "--pool", "serial")
+    run(outside, *evaluate_torso, "--episodes", "1")
+    run(outside, *sweep, *TINY, "--seeds", "2")
+    lines = (outside / f"runs/catch/catch-{TASK}-seed2/metrics.jsonl").read_text().splitlines()
     assert "auxiliary/accuracy" in json.loads(lines[-1])
-    done = launch(copy, "report", "grid")
+    done = run(outside, "report", "runs/catch")
     assert done.stderr == ""
     assert "Against none, final score:" in done.stdout
-    numbers = json.loads((copy / "grid/report.json").read_text())
-    assert numbers["task"] == "inverse_dynamics"
-    assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 2), ("inverse_dynamics", 2)]
-    assert (copy / "grid/report_curves.png").is_file()
+    numbers = json.loads((outside / "runs/catch/report.json").read_text())
+    assert numbers["task"] == TASK
+    assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 2), (TASK, 2)]
+
+
+def test_the_documented_task_is_that_of_the_examples():
+    assert (ROOT / "examples/hindcast_tasks/hindcast_tasks/inverse_dynamics.py").read_text() == TASK_FILE
 
 
 def test_the_documented_signatures_are_those_of_the_base_class():
-    for call in ("predict", "loss", "ask", "pictures"):
+    for call in ("predict", "loss", "ask", "pictures", "attach", "after_update"):
         (documented,) = set(re.findall(rf"`{call}\((.*?)\)`", PAGE))
         _, *names = inspect.signature(getattr(AuxiliaryTask, call)).parameters
         assert documented.split(", ") == names

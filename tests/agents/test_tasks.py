@@ -1,5 +1,3 @@
-from typing import get_args
-
 import pytest
 import torch
 from torch import nn
@@ -7,10 +5,10 @@ from torch import nn
 from agents.agent import Agent
 from agents.batch import Batch
 from agents.questions import QuestionNetwork
-from agents.tasks import TASKS, TaskInputs
+from agents.tasks import TASKS, AuxiliaryTask, TaskInputs
 from agents.tasks.pixel_control import CELLS, pixel_changes, q_targets
-from agents.tasks.question_task import QuestionTask, future_observations
-from configs.train import DISCOVERY_TASKS, QUESTION_TASKS, TaskConfig, TaskName
+from agents.tasks.question_task import future_observations
+from configs.tasks import BUILT_IN_TASKS
 from envs.stream import EnvSpec
 from tests.agents.test_agent import SPEC, random_batch
 from tests.agents.test_batch_metrics import alone
@@ -18,14 +16,18 @@ from tests.agents.test_batch_metrics import alone
 TASK_NAMES = [name for name in TASKS if name != "none"]
 
 
-def build(name, **options):
-    return TASKS[name].build(TaskConfig(num_questions=3, **options), SPEC, num_features=8)
+def build(name, spec=SPEC, num_features=8, **options):
+    options = ({"num_questions": 3} if "gvf" in name else {}) | options
+    return TASKS[name].build(TASKS[name].Config(**options), spec, num_features)
 
 
-def test_the_lists_of_tasks_in_the_config_agree_with_the_classes():
-    assert set(get_args(TaskName)) == set(TASKS)
-    assert {name for name, task in TASKS.items() if task.learns_questions} == set(DISCOVERY_TASKS)
-    assert {name for name, task in TASKS.items() if issubclass(task, QuestionTask)} == set(QUESTION_TASKS)
+def test_what_the_command_line_knows_of_the_tasks_agrees_with_the_classes():
+    assert list(BUILT_IN_TASKS) == list(TASKS)
+    for name, task in TASKS.items():
+        known = BUILT_IN_TASKS[name]
+        assert (known.config, known.learns_questions, known.draws) == (task.Config, task.learns_questions, task.draws)
+        assert task.draws == (task.pictures is not AuxiliaryTask.pictures)
+        assert known.trains_torso == (build(name).weight > 0)
 
 
 def five_steps(first, discount, valid):
@@ -188,22 +190,22 @@ def test_answers_converge_to_the_closed_form_on_a_chain_observed_as_images(name,
     chain = Chain()
     torch.manual_seed(0)
     agent = Agent(chain.spec, "shallow")
-    config = TaskConfig(num_questions=1, answer_lambda=lambda_, scale_cumulants=False)
-    task = TASKS[name].build(config, chain.spec, agent.torso.num_features)
+    options = {"num_questions": 1, "answer_lambda": lambda_, "scale_cumulants": False}
+    task = build(name, chain.spec, agent.torso.num_features, **options)
     task.questions = chain.questions()
     optimiser = torch.optim.Adam([*agent.torso.parameters(), *task.answers.parameters()], lr=1e-3)
     rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.02, total_iters=250)
     for _ in range(250):
         batch = chain.batch()
         unroll = agent.unroll(batch)
-        prediction = task.predict(unroll.features)
+        prediction = task.predict(unroll.features, batch)
         inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
         result = task.loss(prediction, prediction.detach(), inputs)
         optimiser.zero_grad()
         (result.loss * result.mask).mean().backward()
         optimiser.step()
         rate.step()
-    found = task.predict(agent.torso(agent.preprocess(chain.images))[:, None])[:, 0, 0]
+    found = task.answers(agent.torso(agent.preprocess(chain.images)))[:, 0]
     expected = getattr(chain, name)().float()
     assert (expected.max() - expected.min()) > 0.15
     assert torch.allclose(found, expected, atol=0.06)
@@ -279,7 +281,7 @@ def test_pixel_control_is_dueling():
     """The advantages are centred, so that Q's mean over the actions is the value plane."""
     task = build("pixel_control")
     features = torch.randn(2, 1, 8)
-    q = task.predict(features)
+    q = task.predict(features, random_batch(time=1, batch=1))
     assert q.shape == (2, 1, 3, CELLS, CELLS)
     planes = task.deconv(torch.relu(task.linear(features.flatten(0, 1))).unflatten(1, (32, 9, 9)))
     assert torch.allclose(q.mean(2).flatten(0, 1), planes[:, 0], atol=1e-6)
@@ -312,10 +314,10 @@ def test_reward_prediction_regresses_the_clipped_reward():
 def test_pictures_are_rgb_images(name):
     batch = random_batch()
     agent = Agent(SPEC, "shallow")
-    task = TASKS[name].build(TaskConfig(num_questions=3), SPEC, agent.torso.num_features)
+    task = build(name, num_features=agent.torso.num_features)
     with torch.no_grad():
         unroll = agent.unroll(batch)
-        prediction = task.predict(unroll.features)
+        prediction = task.predict(unroll.features, batch)
         inputs = TaskInputs(batch, unroll.observations, task.ask(unroll.pixels, batch))
     images = task.pictures(prediction, unroll.pixels, inputs)
     for image in images.values():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 import launch
+from configs.tasks import DiscoveryConfig, QuestionConfig
 from tests.command_line.refusal import NO_GPU, refusal, snapshot
 from tests.helpers.trial_files import make_sweep, write_trial
 
@@ -20,7 +21,7 @@ SWEEP = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400
         (["--games", "catch", "brekout"], "unknown game 'brekout'; did you mean breakout"),
         (["--games", "atari58"], "unknown game 'atari58'"),
         (["--games"], "--games is missing"),
-        (["--tasks", "none", "magic"], "invalid choice 'magic'"),
+        (["--tasks", "none", "magic"], "unknown task 'magic'; there is none"),
         (["--tasks"], "--tasks is missing"),
         (["--seeds", "0"], "--seeds must be positive, not 0"),
         (["--seeds", "some"], "--seeds.*'some'"),
@@ -56,7 +57,18 @@ def test_a_setting_that_any_trial_of_a_sweep_uses_is_accepted(tmp_path):
 
 def test_a_sweep_with_recorded_settings_without_effect_continues(tmp_path):
     make_sweep(tmp_path / "sweep", tasks=("none",))
-    assert launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), "--num-questions", "8"]).auxiliary.num_questions == 8
+    assert launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), "--stop-main-gradient"]).learner.stop_main_gradient
+
+
+def test_flags_set_the_tasks_that_have_them(tmp_path):
+    """And no others: a flag is what was given, not what differs from a default."""
+    flags = ["--tasks", "none", "random_gvf", "gvf", "--num-questions", "8", "--no-scale-cumulants", "--meta-interval", "10"]
+    config = launch.parse_compare([*SWEEP, "--out", str(tmp_path / "sweep"), *flags])
+    assert config.auxiliary == {"num_questions": 8, "scale_cumulants": False, "meta_interval": 10}
+    assert config.trial("catch", "gvf", 1).auxiliary == DiscoveryConfig(num_questions=8, scale_cumulants=False)
+    assert config.trial("catch", "random_gvf", 1).auxiliary == QuestionConfig(num_questions=8, scale_cumulants=False)
+    assert config.identity()["auxiliary"]["none"] == {}
+    assert "meta_memory_gb" not in config.identity()["auxiliary"]["gvf"]
 
 
 def test_a_sweep_overwrites_nothing(capsys, tmp_path):

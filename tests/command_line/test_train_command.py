@@ -28,7 +28,7 @@ def run_dir(tmp_path):
         (["--game", "gym:CartPole-v1"], "only uint8 images"),
         (["--game", "gym:Pendulum-v1"], "only Discrete"),
         (["--nonsense", "1"], r"--nonsense, 1 \("),
-        (["--num-question", "3"], r"--num-question, 3; did you mean --num-questions\? \("),
+        (["--task", "gvf", "--num-question", "3"], r"--num-question, 3; did you mean --num-questions\? \("),
         (["--framse", "5", "--sed", "3"], r"--framse, 5, --sed, 3; did you mean (--seed or --frames|--frames or --seed)\? \("),
         (["--stop-main"], r"--stop-main; did you mean --stop-main-gradient\? \("),
         (["--frames", "0"], "--frames must be positive, not 0"),
@@ -44,14 +44,15 @@ def run_dir(tmp_path):
         (["--discount", "1"], "--discount must be below 1, not 1"),
         (["--vtrace-lambda", "2"], "--vtrace-lambda must be at most 1, not 2"),
         (["--num-actors", "-1"], "--num-actors must be at least 0, not -1"),
-        (["--torso", "huge"], "invalid choice 'huge'"),
-        (["--task", "magic"], "invalid choice 'magic'"),
+        (["--torso", "huge"], "unknown torso 'huge'; there is shallow, nature, deep, or PACKAGE.MODULE:NAME"),
+        (["--task", "magic"], "unknown task 'magic'; there is none, .*, or PACKAGE.MODULE:NAME for one of your own"),
+        (["--task", "revers_gvf"], "unknown task 'revers_gvf'; did you mean reverse_gvf"),
         (["--preset", "mine"], "invalid choice 'mine'"),
-        (["--num-questions", "0"], "--num-questions must be positive, not 0"),
+        (["--task", "gvf", "--num-questions", "0"], "--num-questions must be positive, not 0"),
         (["--task", "gvf", "--meta-interval", "8", "--meta-period", "7"], "--meta-period 7 is less than --meta-interval 8"),
-        (["--meta-interval", "0"], "--meta-interval must be positive, not 0"),
-        (["--answer-lambda", "1.5"], "--answer-lambda must be at most 1, not 1.5"),
-        (["--answer-lambda", "-0.1"], "--answer-lambda must be at least 0, not -0.1"),
+        (["--task", "gvf", "--meta-interval", "0"], "--meta-interval must be positive, not 0"),
+        (["--task", "gvf", "--answer-lambda", "1.5"], "--answer-lambda must be at most 1, not 1.5"),
+        (["--task", "gvf", "--answer-lambda", "-0.1"], "--answer-lambda must be at least 0, not -0.1"),
         (["--task", "reverse_gvf", "--compile"], "--compile has no second derivatives"),
         (["--task", "gvf", "--precision", "bf16"], "--precision bf16 is too coarse for the meta-gradient of --task gvf"),
         (["--precision", "float16"], "invalid choice 'float16'"),
@@ -68,6 +69,8 @@ def test_invalid_flags_of_train_are_refused(capsys, run_dir, arguments, complain
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--num-questions", "32"], "--num-questions has no effect with task none; it is for gvf, reverse_gvf, random_gvf"),
+        (["--no-scale-cumulants"], "--scale-cumulants has no effect with task none; it is for gvf"),
         (["--stop-main-gradient"], "--stop-main-gradient has no effect with task none; it is for reward_prediction, pixel"),
         (
             ["--task", "pixel_control", "--num-questions", "8"],
@@ -101,7 +104,7 @@ def test_settings_without_effect_are_refused(capsys, run_dir, arguments, complai
 
 def test_settings_with_effect_and_explicit_defaults_are_accepted():
     for arguments in (
-        ["--num-questions", "32", "--in-flight", "2", "--protocol", "impala"],
+        ["--in-flight", "2", "--protocol", "impala"],
         ["--task", "random_gvf", "--num-questions", "8", "--stop-main-gradient"],
         ["--task", "gvf", "--meta-interval", "5", "--picture-frames", "100"],
         ["--pool", "ray", "--num-actors", "3", "--learner-threads", "2"],
@@ -115,7 +118,7 @@ def test_settings_with_effect_and_explicit_defaults_are_accepted():
 def test_a_run_with_recorded_settings_without_effect_resumes(capsys, run_dir):
     assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 0
     record = json.loads((run_dir / "config.json").read_text())
-    record["config"]["auxiliary"]["num_questions"] = 8
+    record["config"]["run"]["picture_frames"] = 8
     record["config"]["actors"]["num_actors"] = 3
     (run_dir / "config.json").write_text(json.dumps(record))
     resume = ["train", "--run-dir", str(run_dir), "--resume", "--frames", "600"]

@@ -1,20 +1,18 @@
-from dataclasses import replace
-
 import pytest
 
-from agents.tasks import TASKS, AuxiliaryTask
+from agents.tasks import TASKS
 from configs.errors import ConfigError
 from configs.settings import facts
+from configs.tasks import DiscoveryConfig, MetaConfig, QuestionConfig
 from configs.train import (
     PRESETS,
-    TaskConfig,
     TrainConfig,
-    concerns,
     learning_settings,
     without_execution,
 )
 from envs.registry import game_spec
 from learners.learner import Learner
+from learners.meta_learner import MetaLearner
 
 
 def test_a_config_goes_to_json_values_and_back():
@@ -51,9 +49,9 @@ def test_values_that_are_not_a_configs_are_refused(change):
 )
 def test_numbers_that_are_too_much_together_are_refused(make_config, product):
     for name, value in product.items():
-        make_config(frames=10**12, **{name: value})
+        make_config(task="gvf", frames=10**12, **{name: value})
     with pytest.raises(ConfigError, match=" times ".join("--" + name.replace("_", "-") for name in product)):
-        make_config(frames=10**12, **product)
+        make_config(task="gvf", frames=10**12, **product)
 
 
 def test_only_what_does_not_alter_the_learning_may_change_on_resume(make_config):
@@ -82,21 +80,14 @@ class Watched:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_reads_the_settings_that_are_said_to_be_its_own(make_config, task):
+def test_a_task_reads_the_settings_that_it_has(make_config, monkeypatch, task):
     config = make_config(task=task)
     watched = Watched(config.auxiliary)
-    config = replace(config, auxiliary=watched)
-    watched.read.clear()  # Of the checks of any config.
+    if isinstance(config.auxiliary, MetaConfig):
+        monkeypatch.setattr("learners.learner.MetaLearner", lambda _, *rest: MetaLearner(watched, *rest))
+    object.__setattr__(config, "auxiliary", watched)
     Learner(config, game_spec("catch", "impala"))
-    stated = {name for name, setting in facts(TaskConfig).items() if setting.tasks is None or task in setting.tasks}
-    assert watched.read - {"stop_main_gradient"} == stated - {"stop_main_gradient"}
-    assert all(setting.tasks for setting in facts(TaskConfig).values())
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_tasks_that_draw_pictures_are_those_that_picture_frames_is_for(task):
-    draws = TASKS[task].pictures is not AuxiliaryTask.pictures
-    assert (task in facts(TrainConfig)["picture_frames"].tasks) == draws
+    assert watched.read == facts(type(watched.settings)).keys()
 
 
 def test_what_does_not_alter_the_learning_is_a_setting_and_may_change_on_resume(make_config):
@@ -104,17 +95,21 @@ def test_what_does_not_alter_the_learning_is_a_setting_and_may_change_on_resume(
     changeable = {name for name, setting in facts(TrainConfig).items() if setting.may_change_on_resume}
     assert {"device", "eval_episodes", "num_actors", "run_dir"} < changeable
     assert changeable & set(learning_settings(config)) == {"frames"}
-    make_config(meta_memory_gb=1.0, meta_cosine=True, eval_episodes=3, compile=True).check_resumes(config)
+    make_config(eval_episodes=3, compile=True).check_resumes(config)
+    make_config(task="gvf", meta_memory_gb=1.0, meta_cosine=True).check_resumes(make_config(task="gvf"))
 
 
-def test_a_setting_alters_the_learning_of_the_tasks_that_read_it(make_config):
-    assert concerns("learning_rate", "none")
-    assert concerns("stop_main_gradient", "none")
-    assert not concerns("answer_weight", "none")
-    assert concerns("answer_weight", "random_gvf")
-    assert not concerns("meta_learning_rate", "random_gvf")
-    assert concerns("meta_learning_rate", "reverse_gvf")
-    assert not concerns("pixel_control_weight", "reward_prediction")
+def test_a_config_has_the_settings_of_its_task(make_config):
+    with pytest.raises(ConfigError, match="task none has settings of type NoConfig, not DiscoveryConfig"):
+        TrainConfig(auxiliary=DiscoveryConfig())
+    with pytest.raises(ConfigError, match="unknown settings: 'answer_weight'"):
+        TrainConfig.from_dict(TrainConfig().to_dict() | {"auxiliary": {"answer_weight": 0.3}})
+    config = make_config(task="gvf", answer_weight=0.3)
+    assert TrainConfig.from_dict(config.to_dict()) == config
+    assert config.with_task("random_gvf", num_questions=4).auxiliary == QuestionConfig(num_questions=4)
+
+
+def test_only_settings_of_the_task_alter_its_learning(make_config):
     plain, asking = (learning_settings(make_config(task=task)) for task in ("none", "reverse_gvf"))
     assert set(asking) - set(plain) == {
         "num_questions", "question_input", "question_torso", "normalise_cumulants", "scale_cumulants", "answer_lambda",

@@ -59,7 +59,7 @@ def test_a_variation_is_read_back_from_its_text():
 
 
 def test_a_setting_is_changed_where_it_belongs():
-    config = with_settings(TrainConfig(), {"torso": "deep", "unroll": 9, "answer_weight": 0.3, "frames": 1000})
+    config = with_settings(TrainConfig(task="gvf"), {"torso": "deep", "unroll": 9, "answer_weight": 0.3, "frames": 1000})
     assert (config.agent.torso, config.learner.unroll, config.auxiliary.answer_weight) == ("deep", 9, 0.3)
     assert config.run.frames == 1000
     assert settings_name({"learning_rate": 3e-4, "torso": "deep"}) == "learning_rate=3e-4-torso=deep"
@@ -73,8 +73,10 @@ def test_a_setting_is_changed_where_it_belongs():
         ("learning_rate", "a setting and its values are missing"),
         ("learning_rate=", "a setting and its values are missing"),
         ("learning_rate=1,,2", "'' is not a number"),
+        ("reverse_gvf.question_input=stat", "'stat' is none of state, future"),
+        ("reverse_gvf.meta_memory_gb=1,2", "meta_memory_gb does not alter what is learnt"),
         ("unroll=5.5", "'5.5' is not a whole number"),
-        ("torso=shalow", "'shalow' is none of shallow, nature, deep"),
+        ("torso=shalow", "unknown torso 'shalow'; did you mean shallow?"),
         ("stop_main_gradient=maybe", "'maybe' is neither true nor false"),
         ("learning_rate=1e-3,0.001", "a value is named twice"),
         ("revers_gvf.answer_weight=1", "'revers_gvf' is no task of --tasks; did you mean reverse_gvf?"),

@@ -19,13 +19,14 @@ LINE = "    life_lost: Annotated[Array, Field(np.bool_, compute=lambda step: ste
 PROGRAM = """
 import json, sys, threading
 from configs.train import *
+from configs.tasks import DiscoveryConfig
 from actors.serial_pool import SerialPool
 from learners.learner import Learner
 from training.loop import train
 from training.storage.run_directory import RunDirectory
 
 config = TrainConfig(task="reverse_gvf", env=EnvConfig(game="catch"), agent=AgentConfig(torso="shallow"),
-    learner=LearnerConfig(unroll=5, batch_size=4), auxiliary=TaskConfig(num_questions=4, meta_interval=4),
+    learner=LearnerConfig(unroll=5, batch_size=4), auxiliary=DiscoveryConfig(num_questions=4, meta_interval=4),
     actors=ActorConfig(pool="serial"), run=RunConfig(frames=100, run_dir=sys.argv[1], eval_episodes=0))
 pool = SerialPool(config)
 learner = Learner(config, pool.spec)

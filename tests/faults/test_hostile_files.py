@@ -136,7 +136,7 @@ def test_a_config_file_cannot_choose_the_cluster(run):
     ("group", "setting", "value"),
     [
         ("agent", "lstm_size", 10**9), ("learner", "batch_size", 10**12), ("learner", "unroll", 2**70), ("run", "seed", 2**64),
-        ("actors", "num_actors", 10**7), ("auxiliary", "num_questions", 10**10), ("learner", "learning_rate", float("nan")),
+        ("actors", "num_actors", 10**7), ("auxiliary", "num_questions", 10), ("learner", "learning_rate", float("nan")),
         ("agent", "torso", ["deep"]), ("agent", "torso", {}), ("env", "protocol", "__import__('os')"),
         ("env", "game", "../../../etc/passwd"), ("env", "game", "\x1b[2Jpong"), ("env", "hook\n\x1b", 1),
         ("run", "frames", "1"), ("run", "run_dir", 7),

@@ -10,7 +10,6 @@ from torch.func import functional_call
 from agents.agent import Agent
 from agents.layers import Conv2d, ReLU
 from agents.tasks import TASKS, TaskInputs
-from configs.train import TaskConfig
 from envs.stream import EnvSpec
 from learners.losses import impala_loss
 from learners.meta_gradient import InnerStep, MetaGradient
@@ -32,7 +31,7 @@ class Laboratory:
         self.stops = options.pop("stop_main_gradient", False)
         torch.manual_seed(0)
         agent = Agent(SPEC, "shallow", lstm_size)
-        tasks = TaskConfig(num_questions=3, answer_weight=1.0, **options)
+        tasks = TASKS[task].Config(num_questions=3, answer_weight=1.0, **options)
         self.task = TASKS[task].build(tasks, SPEC, agent.torso.num_features)
         self.network = Network(agent, self.task).double()
         for name, parameter in self.network.named_parameters():

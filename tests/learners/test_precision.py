@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from agents.tasks import META_LEARNED, TASKS
+from agents.tasks import TASKS
 from configs.errors import ConfigError
 from learners.learner import Learner
 from tests.helpers.pretend_device import DEVICE
 from tests.learners.test_device import SMALL, SPEC, batches
 from training.loop import train
 
+META_LEARNED = [name for name, task in TASKS.items() if task.learns_questions]
 PLAIN = [task for task in TASKS if task not in META_LEARNED]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from agents.questions import normalised
 from agents.ranks import ONE_RANK
-from agents.tasks import META_LEARNED, TASKS
+from agents.tasks import TASKS
 from configs.errors import NonFiniteError
 from envs.stream import EnvSpec
 from learners.learner import Learner
@@ -91,9 +91,14 @@ def test_training_with_every_task(make_config, task, size):
     assert_ranks_equal_one(make_config(task=task, meta_interval=2, **SMALL), size, updates=5)
 
 
+def test_training_with_a_target_network(make_config, plugged):
+    state = assert_ranks_equal_one(make_config(task=f"{plugged}:NextReward", **SMALL), 2, updates=5)
+    assert any(name.startswith("parameter.task.target.") for name in state)
+
+
 @pytest.mark.parametrize("clip_norm", [1e-2, 1e6])
 @pytest.mark.parametrize(("interval", "period"), [(1, 0), (2, 0), (5, 0), (2, 5)])
-@pytest.mark.parametrize("task", META_LEARNED)
+@pytest.mark.parametrize("task", ["gvf", "reverse_gvf"])
 def test_meta_gradient(make_config, task, interval, period, clip_norm):
     """The questions are as they would be with one rank, after a window and one more update."""
     config = make_config(

@@ -1,7 +1,8 @@
 """What earlier versions wrote is still read, evaluated, resumed and continued; what newer ones write is refused in one line.
 
 tests/old_formats was made by the version before format 2: a run saved in the middle of the meta-gradient's window, a sweep with
-one of its two trials finished, and the archive of that sweep.
+one of its two trials finished, and the archive of that sweep. Its format_2 was made by the version before format 3, which had
+the settings of all tasks in one table: the config of such a run, and a sweep with three of its four trials finished.
 """
 
 import json
@@ -13,8 +14,8 @@ import pytest
 import launch
 from configs.errors import CheckpointError, ConfigError, RunError
 from configs.migration import FORMAT, RENAMED, migrate
-from configs.settings import facts
-from configs.train import TrainConfig
+from configs.tasks import DiscoveryConfig, QuestionConfig
+from configs.train import TrainConfig, facts_of
 from studies.compare.archive import read_archive
 from studies.report.records import collect
 from studies.reproduce.experiment import Experiment
@@ -61,8 +62,9 @@ def test_the_settings_that_were_renamed_are_read():
 
 
 def test_every_new_name_is_a_setting_and_no_old_one_is():
-    assert set(RENAMED.values()) <= facts(TrainConfig).keys()
-    assert not set(RENAMED) & facts(TrainConfig).keys()
+    known = facts_of(TrainConfig(task="gvf")).keys()
+    assert set(RENAMED.values()) <= known
+    assert not set(RENAMED) & known
     with pytest.raises(ConfigError, match="unknown settings: 'core_size'"):
         TrainConfig.from_dict({"agent": {"core_size": 4}})
 
@@ -97,6 +99,52 @@ def test_an_old_sweep_is_continued(old, capsys, flags):
     out = Path(paths[1])
     assert json.loads((out / "catch-none-seed2/result.json").read_text())["frames"] == 400
     assert (old / "sweep/catch-none-seed1/result.json").read_bytes() == finished
+
+
+FORMAT_2 = ["--games", "catch", "--tasks", "none", "random_gvf", "pixel_control", "--seeds", "1", "--frames", "400"]
+FORMAT_2 += ["--torso", "shallow", "--unroll", "5", "--batch-size", "4", "--num-questions", "4", "--stop-main-gradient"]
+FORMAT_2 += ["--vary", "random_gvf.answer_weight=0.1,0.3", "--eval-episodes", "1", "--log-frames", "100"]
+
+
+def test_the_settings_of_a_task_are_read_from_the_table_of_all_tasks():
+    config = RunDirectory(OLD / "format_2/run").read_config()
+    assert config.auxiliary == DiscoveryConfig(num_questions=4, meta_interval=4, answer_weight=0.2)
+    assert config.learner.stop_main_gradient
+    random = RunDirectory(OLD / "format_2/sweep/catch-random_gvf-answer_weight=0.1-seed1").read_config()
+    assert random.auxiliary == QuestionConfig(num_questions=4)
+    assert TrainConfig.from_dict(random.to_dict()) == random
+
+
+def test_a_setting_that_no_task_had_is_refused(old):
+    path = old / "format_2/run/config.json"
+    record = json.loads(path.read_text())
+    record["config"]["auxiliary"]["surprise"] = 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(RunError, match="unknown settings: 'surprise'"):
+        RunDirectory(old / "format_2/run").read_config()
+
+
+def test_a_run_of_format_2_is_resumed(old):
+    """The checkpoint is that of the older run, which had the same network."""
+    shutil.copy(old / "format_2/run/config.json", old / "run/config.json")
+    assert launch.main(["train", "--resume", "--run-dir", str(old / "run"), "--frames", "500"]) == 0
+    record = json.loads((old / "run/config.json").read_text())
+    assert (record["format"], record["config"]["auxiliary"]["answer_weight"]) == (FORMAT, 0.2)
+    assert "pixel_control_weight" not in record["config"]["auxiliary"]
+
+
+@pytest.mark.parametrize("flags", [["--out", "sweep"], ["--out", "new", "--archive", "archive"]], ids=["sweep", "archive"])
+def test_a_sweep_of_format_2_is_continued_and_reported(old, capsys, flags):
+    paths = [part if part.startswith("--") else str(old / "format_2" / part) for part in flags]
+    assert launch.main(["compare", *FORMAT_2, *paths, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing is left to do" in shown if "--archive" in flags else "of these 3 are finished" in shown
+    refused = ["compare", *FORMAT_2, *paths, "--dry-run", "--num-questions", "5"]
+    assert launch.main(refused) == 2
+    assert "holds another sweep (--num-questions 4, not 5)" in capsys.readouterr().err
+    assert launch.main(["report", paths[-1]]) == 0
+    agents = json.loads((Path(paths[-1]) / "report.json").read_text())["agents"]
+    assert [agent["task"] for agent in agents] == ["none", "pixel_control"] + ["random_gvf"] * (1 + ("--archive" in flags))
 
 
 def test_old_settings_of_a_study_are_its_own(tmp_path):

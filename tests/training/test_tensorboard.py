@@ -4,7 +4,6 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams import metadata
 
 from agents.tasks import TASKS
-from configs.train import TaskConfig
 from envs.stream import EnvSpec
 from training.metrics import MetricsWriter
 from training.tensorboard import FINAL, OVERVIEW, custom_charts, write_hparams
@@ -43,7 +42,7 @@ def test_return_length_and_speed_are_the_first_tags(tmp_path):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_custom_charts_are_about_what_the_task_has(tmp_path, task):
-    built = TASKS[task].build(TaskConfig(), SPEC, 8)
+    built = TASKS[task].build(TASKS[task].Config(), SPEC, 8)
     writer = MetricsWriter(tmp_path)
     writer.charts(custom_charts(built))
     writer.close()

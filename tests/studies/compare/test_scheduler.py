@@ -19,7 +19,7 @@ from actors.resources import available_cores
 from configs.commands import ReportConfig
 from configs.compare import CompareConfig
 from configs.errors import PoolError
-from configs.train import AgentConfig, LearnerConfig, TaskConfig
+from configs.train import AgentConfig, LearnerConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.scheduler import compare, share_cores
 from studies.compare.sweep import Sweep, TrialStatus
@@ -32,7 +32,7 @@ from training.loop import train
 SMALL = {
     "agent": AgentConfig(torso="shallow"),
     "learner": LearnerConfig(unroll=5, batch_size=4),
-    "auxiliary": TaskConfig(num_questions=4, meta_interval=4),
+    "auxiliary": {"num_questions": 4, "meta_interval": 4},
     "eval_episodes": 2,
     "log_frames": 200,
 }

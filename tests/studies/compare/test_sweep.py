@@ -10,7 +10,7 @@ from rich.console import Console
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import CheckpointError, ConfigError, GameError, RunError
-from configs.train import PRESETS, LearnerConfig, TaskConfig
+from configs.train import PRESETS, LearnerConfig
 from envs.atari import published_scores
 from envs.game_sets import GAME_SETS, expand_games
 from studies.compare import estimate as sweep_estimate
@@ -141,7 +141,7 @@ def test_another_sweep_is_refused(tmp_path, change, difference):
     "change",
     [
         {"attempts": 9, "checkpoint_minutes": 1, "ray_address": "somewhere:1"},
-        {"auxiliary": TaskConfig(meta_memory_gb=1.0, meta_cosine=True)},
+        {"auxiliary": {"meta_memory_gb": 1.0, "meta_cosine": True}},
         {"learner": LearnerConfig(device="cpu", learner_threads=1)},
     ],
 )
@@ -153,7 +153,7 @@ def test_settings_of_execution_may_change(tmp_path, change):
 def test_recorded_settings_of_execution_are_ignored(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     record = read_json(sweep.out / "sweep.json")
-    record["sweep"]["auxiliary"]["meta_memory_gb"] = 4.0
+    record["sweep"]["auxiliary"]["reverse_gvf"]["meta_memory_gb"] = 4.0
     (sweep.out / "sweep.json").write_text(json.dumps(record))
     assert set(sweep.statuses().values()) == {TrialStatus.NEW}
 
@@ -161,10 +161,10 @@ def test_recorded_settings_of_execution_are_ignored(tmp_path):
 def test_settings_that_were_not_recorded_have_their_defaults(tmp_path):
     sweep = make_sweep(tmp_path / "g")
     record = read_json(sweep.out / "sweep.json")
-    del record["sweep"]["auxiliary"]["meta_period"]
+    del record["sweep"]["auxiliary"]["reverse_gvf"]["meta_period"]
     (sweep.out / "sweep.json").write_text(json.dumps(record))
     assert set(sweep.statuses().values()) == {TrialStatus.NEW}
-    other = Sweep(replace(sweep.config, auxiliary=replace(sweep.config.auxiliary, meta_period=40)))
+    other = Sweep(replace(sweep.config, auxiliary={"meta_period": 40}))
     with pytest.raises(RunError, match="--meta-period 0, not 40"):
         other.statuses()
 

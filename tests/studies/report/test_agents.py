@@ -6,7 +6,7 @@ import matplotlib
 import pytest
 
 from configs.settings import setting_text
-from configs.train import LearnerConfig, RunConfig, TaskConfig
+from configs.train import LearnerConfig, RunConfig
 from studies.report.agents import AgentVariant as Variant
 from studies.report.agents import sort_agents
 from studies.report.analysis import analyse
@@ -104,7 +104,7 @@ def test_agents_may_differ_in_frames(tmp_path):
 def test_settings_that_do_not_alter_learning_make_no_new_agent(tmp_path):
     """How it was executed, and what the task does not read."""
     one = make_sweep(tmp_path / "one", seeds=2)
-    other = {"auxiliary": TaskConfig(meta_memory_gb=1.0, pixel_control_weight=3.0), "keep_checkpoints": 9}
+    other = {"auxiliary": {"meta_memory_gb": 1.0, "pixel_control_weight": 3.0}, "keep_checkpoints": 9}
     two = make_sweep(tmp_path / "two", seeds=2, first_seed=3, **other)
     _, numbers = report(write_all(one, 1.0), write_all(two, 1.0))
     assert [(cell["agent"], cell["finished"]) for cell in numbers["scores"]] == [("none", 4), ("reverse_gvf", 4)]
