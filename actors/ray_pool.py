@@ -23,7 +23,7 @@ import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
-from actors.cluster import error_cause, error_kind, start_ray, stop_ray
+from actors.cluster import NodeWatch, error_cause, error_kind, start_ray, stop_ray
 from actors.pool import PoolHealth, PoolReport, rank_seed
 from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
@@ -104,6 +104,7 @@ class RayPool:
         self._owns_ray = not ray.is_initialized()  # A trial of a sweep runs inside Ray already.
         if self._owns_ray:
             start_ray(config.actors.ray_address, resources.num_actors)
+        self._nodes = NodeWatch() if config.actors.ray_address and rank == 0 else None
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(actor)
         self._created = 0
         self._restarts = 0
@@ -119,6 +120,8 @@ class RayPool:
 
     def next_batch(self) -> Batch:
         start = time.perf_counter()
+        for change in self._nodes.changes() if self._nodes is not None else []:
+            log.warning(change)
         while not self._collator.ready:
             if self._stop.is_set():
                 raise StopRequested

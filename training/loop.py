@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from actors import ray_log
 from actors.resources import available_cores
 from agents.ranks import ONE_RANK
 from agents.tasks import check_compiles
@@ -74,6 +75,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
                 directory.write_config(config)
+            ray_log.keep(directory.path)
             tell(f"run directory: {directory.path}; watch it with: {tensorboard_command(directory.path)}")
             tell(f"layout: {layout.describe()}")
             if built_in := built_in_game(config.env.game):
