@@ -95,6 +95,7 @@ class RayPool:
         stop: threading.Event,
         rank: int = 0,
         actor: type[RolloutActor] = RolloutActor,
+        pin_memory: bool = False,
     ):
         self._config = config
         self._resources = resources
@@ -115,7 +116,7 @@ class RayPool:
         self._in_flight: dict[ray.ObjectRef, ActorSlot] = {}
         self._published: tuple[Tensor, int] | None = None
         self._weights_ref: tuple[ray.ObjectRef, int] | None = None
-        self._collator = Collator(config.learner.batch_size // config.learner.ranks)
+        self._collator = Collator(config.learner.batch_size // config.learner.ranks, pin_memory)
         self._report = PoolReport()
 
     def next_batch(self) -> Batch:
@@ -133,6 +134,15 @@ class RayPool:
         self._report.wait_seconds += waited - start
         self._report.collate_seconds += time.perf_counter() - waited
         return batch
+
+    def batch_ready(self) -> bool:
+        """Whether the trajectories of the next batch have arrived; those that have are received."""
+        while not self._collator.ready and self._in_flight:
+            ready, _ = ray.wait(list(self._in_flight), timeout=0)
+            if not ready:
+                break
+            self._receive(ready[0])
+        return self._collator.ready
 
     def publish(self, weights: Tensor, version: int) -> None:
         self._published = (weights, version)
