@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from actors.ray_log import separate_stderr
 from configs.commands import BenchmarkConfig, EvaluateConfig, GamesConfig, ReportConfig, ReproduceConfig
 from configs.errors import (
     CheckpointError,
@@ -255,6 +256,7 @@ def print_help() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
+    separate_stderr()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     threading.excepthook = report_thread
     # Torch's threads would spin while they wait for each other, on cores that actors need.

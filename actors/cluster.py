@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +18,11 @@ from typing import Any
 
 import psutil
 import ray
-from ray._private import ray_constants
-from ray.exceptions import RayTaskError
+from ray._private import ray_constants, worker
+from ray.exceptions import AuthenticationError, RayTaskError
 from ray.job_config import JobConfig
 
+from actors import ray_log
 from actors.guardian import Guardian
 from configs.errors import PoolError
 from configs.installation import ROOT, in_checkout, installed_packages
@@ -26,6 +30,10 @@ from configs.installation import ROOT, in_checkout, installed_packages
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
 """Size of the object store; trajectories in flight and a few versions of the weights take a fraction of it."""
+TOKEN = Path.home() / ".ray" / "auth_token"
+"""Where Ray looks for a token, and where it keeps the one of local clusters."""
+NODE_SECONDS = 5.0
+"""Between two looks at the nodes of a cluster."""
 RAY_MONITORS = ("/monitor.py", "/log_monitor.py", "/dashboard.py")
 
 _guardian: Guardian | None = None
@@ -38,26 +46,40 @@ def start_ray(address: str, num_cpus: int) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray runs workers at niceness 15, where any other load on the machine starves them.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    with _sigterm_handler_restored():
-        _start(address, num_cpus)
+    if address:
+        _check_reachable(address)
+    ray_log.capture()
+    worker.print_to_stdstream = _log_message
+    try:
+        with _sigterm_handler_restored():
+            _start(address, num_cpus)
+    except BaseException:
+        stop_ray()
+        raise
+
+
+def _log_message(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """Ray's way to show messages of its servers: deaths of workers and nodes, with dumps of their states."""
+    for line in data["lines"]:
+        ray_log.write(f"({data['pid']}) {line}")
 
 
 def _start(address: str, num_cpus: int) -> None:
-    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     if address:
-        _check_reachable(address)
         code = code_runtime_env()
         if not address.startswith("ray://"):  # Whose server would have to unpickle it.
             common["job_config"] = _WithoutCurrentDirectory()
         try:
             ray.init(address, runtime_env=code, **common)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise PoolError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from error
+        except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
+            raise PoolError(f"cannot join Ray at {address}: {_reason(error)}") from error
         return
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
     # The server records 100,000 actor calls for the dashboard, which is off: its memory would grow for hours.
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
+    keep_token_private()
     global _guardian
     _guardian = Guardian()
     with _loopback_only(), _sigterm_blocked(), _import_path_passed_on():
@@ -82,6 +104,37 @@ class _WithoutCurrentDirectory(JobConfig):
     def _runtime_env_has_working_dir(self) -> bool:
         """Only asked for to decide about the current directory."""
         return True
+
+
+def _reason(error: Exception) -> str:
+    """Why a cluster was not joined, in one line; that it asks for a token is only in the log."""
+    refused = isinstance(error, AuthenticationError) or "InvalidAuthToken" in ray_log.text()
+    if not refused:
+        return str(error).splitlines()[0]
+    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or TOKEN.is_file()
+    found = "refuses the token of this machine" if given else "asks for a token, and there is none on this machine"
+    return f"the cluster {found}; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the cluster's, or copy it to {TOKEN}"
+
+
+def keep_token_private() -> None:
+    """Make sure that the token of a local Ray, if it is kept in the home directory, is readable by its owner alone.
+
+    Ray would write it readable by all.
+    """
+    disabled = os.environ.get("RAY_AUTH_MODE", "token").lower() != "token"
+    if disabled or os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    with suppress(OSError):  # Ray says what is wrong with the home directory.
+        TOKEN.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not TOKEN.exists():
+            # Linked when it is whole: another run may look for it now.
+            with tempfile.NamedTemporaryFile("w", dir=TOKEN.parent) as file:
+                file.write(secrets.token_hex(32))
+                file.flush()
+                with suppress(FileExistsError):
+                    os.link(file.name, TOKEN)
+        elif TOKEN.stat().st_mode & 0o077:
+            TOKEN.chmod(0o600)
 
 
 def code_runtime_env() -> dict[str, Any]:
@@ -119,6 +172,30 @@ def _import_path_passed_on() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
+class NodeWatch:
+    """Says which nodes of the cluster have left or joined since it last looked."""
+
+    def __init__(self) -> None:
+        self._nodes = self._alive()
+        self._looked = time.monotonic()
+
+    def changes(self) -> list[str]:
+        """One line per node; nothing if the last look was less than NODE_SECONDS ago."""
+        if time.monotonic() - self._looked < NODE_SECONDS:
+            return []
+        before, self._nodes, self._looked = self._nodes, self._alive(), time.monotonic()
+        lost = [f"node {name} has left the cluster" for node, name in before.items() if node not in self._nodes]
+        return lost + [f"node {name} has joined the cluster" for node, name in self._nodes.items() if node not in before]
+
+    @staticmethod
+    def _alive() -> dict[str, str]:
+        return {
+            node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            for node in ray.nodes()
+            if node["Alive"]
+        }
+
+
 def node_address() -> str:
     """Address at which other nodes of the cluster reach this one."""
     return ray.util.get_node_ip_address()
@@ -133,6 +210,7 @@ def stop_ray() -> None:
     if _guardian is not None:
         _guardian.close()
         _guardian = None
+    ray_log.release()
 
 
 def _kill_monitors() -> None:

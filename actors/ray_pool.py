@@ -23,7 +23,7 @@ import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
-from actors.cluster import error_cause, error_kind, start_ray, stop_ray
+from actors.cluster import NodeWatch, error_cause, error_kind, start_ray, stop_ray
 from actors.nodes import check_software, software
 from actors.pool import PoolHealth, PoolReport, rank_seed
 from actors.resources import Resources, cores_to_pin
@@ -97,6 +97,7 @@ class RayPool:
         stop: threading.Event,
         rank: int = 0,
         actor: type[RolloutActor] = RolloutActor,
+        pin_memory: bool = False,
     ):
         self._config = config
         self._actor_config = config.with_task("none")  # Actors need the torso, not the code of a task.
@@ -107,6 +108,7 @@ class RayPool:
         self._owns_ray = not ray.is_initialized()  # A trial of a sweep runs inside Ray already.
         if self._owns_ray:
             start_ray(config.actors.ray_address, resources.num_actors)
+        self._nodes = NodeWatch() if config.actors.ray_address and rank == 0 else None
         self._remote = ray.remote(num_cpus=1, max_restarts=0)(actor)
         self._created = 0
         self._restarts = 0
@@ -117,13 +119,15 @@ class RayPool:
         self._in_flight: dict[ray.ObjectRef, ActorSlot] = {}
         self._published: tuple[Tensor, int] | None = None
         self._weights_ref: tuple[ray.ObjectRef, int] | None = None
-        self._collator = Collator(config.learner.batch_size // config.learner.ranks)
+        self._collator = Collator(config.learner.batch_size // config.learner.ranks, pin_memory)
         self._report = PoolReport()
         self._software = software()
         self._received = False
 
     def next_batch(self) -> Batch:
         start = time.perf_counter()
+        for change in self._nodes.changes() if self._nodes is not None else []:
+            log.warning(change)
         while not self._collator.ready:
             if self._stop.is_set():
                 raise StopRequested
@@ -135,6 +139,15 @@ class RayPool:
         self._report.wait_seconds += waited - start
         self._report.collate_seconds += time.perf_counter() - waited
         return batch
+
+    def batch_ready(self) -> bool:
+        """Whether the trajectories of the next batch have arrived; those that have are received."""
+        while not self._collator.ready and self._in_flight:
+            ready, _ = ray.wait(list(self._in_flight), timeout=0)
+            if not ready:
+                break
+            self._receive(ready[0])
+        return self._collator.ready
 
     def publish(self, weights: Tensor, version: int) -> None:
         self._published = (weights, version)

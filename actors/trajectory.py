@@ -39,10 +39,14 @@ class Trajectory(StepFields[np.ndarray]):
 
 
 class Collator:
-    """Cuts and joins trajectories along their games into batches of exactly B, in the order in which they came."""
+    """Cuts and joins trajectories along their games into batches of exactly B, in the order in which they came.
 
-    def __init__(self, batch_size: int):
+    `pin_memory` puts the batches into memory from which a GPU copies without waiting.
+    """
+
+    def __init__(self, batch_size: int, pin_memory: bool = False):
         self._batch_size = batch_size
+        self._pin_memory = pin_memory
         self._waiting: deque[tuple[Trajectory, int]] = deque()
         self._columns = 0
 
@@ -65,7 +69,7 @@ class Collator:
             if stop < trajectory.columns:
                 self._waiting.appendleft((trajectory, stop))
         self._columns -= self._batch_size
-        return join(pieces)
+        return join(pieces, self._pin_memory)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What has been added and not yet returned; empty if there is nothing."""
@@ -80,12 +84,18 @@ class Collator:
             self.add(Trajectory(**arrays, version=state["version"].numpy(), episodes=[], cost=RolloutCost(0.0, 0.0, 0.0, 0)))
 
 
-def join(pieces: Sequence[tuple[Trajectory, slice]]) -> Batch:
+def join(pieces: Sequence[tuple[Trajectory, slice]], pin_memory: bool = False) -> Batch:
     """One batch from some environments of some trajectories."""
 
     def concatenated(name: str, axis: int) -> torch.Tensor:
         parts = [getattr(trajectory, name)[(slice(None),) * axis + (columns,)] for trajectory, columns in pieces]
-        return torch.from_numpy(np.concatenate(parts, axis))
+        if not pin_memory:
+            return torch.from_numpy(np.concatenate(parts, axis))
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        joined = torch.empty(shape, dtype=torch.from_numpy(parts[0][:0].copy()).dtype, pin_memory=True)
+        np.concatenate(parts, axis, out=joined.numpy())
+        return joined
 
     arrays = {name: concatenated(name, field.env_axis) for name, field in FIELDS.items()}
     versions = np.concatenate([np.broadcast_to(t.version, t.columns)[columns] for t, columns in pieces])

@@ -8,6 +8,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from actors import ray_log
 from actors.layout import Layout
 from actors.resources import available_cores
 from agents.ranks import ONE_RANK
@@ -73,6 +74,7 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.
                 directory.write_config(config)
+            ray_log.keep(directory.path)
             tell(f"run directory: {directory.path}; watch it with: {tensorboard_command(directory.path)}")
             tell(f"layout: {layout.describe()}")
             if built_in := built_in_game(config.env.game):

@@ -20,13 +20,14 @@ import torch
 from actors.pool import ActorPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
+from actors.staging import StagedPool
 from agents.batch import Batch
 from agents.initialisation import skip_initialisation
 from agents.ranks import Ranks
 from configs.errors import GameError, PluginError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
 from learners.allocator import release_freed_memory
-from learners.learner import Learner
+from learners.learner import Learner, choose_device
 from training.clock import health_metrics
 from training.metrics import MetricsWriter
 from training.progress import Progress, counted, tell
@@ -78,7 +79,10 @@ def make_pool(config: TrainConfig, resources: Resources, stop: threading.Event, 
         tell(f"starting Ray with {counted(resources.num_actors, 'actor')}")
     from actors.ray_pool import RayPool  # Ray takes seconds to import, and serial runs do without it.
 
-    return RayPool(config, resources, stop, rank)
+    device = choose_device(config.learner.device)
+    if device.type == "cpu":
+        return RayPool(config, resources, stop, rank)
+    return StagedPool(RayPool(config, resources, stop, rank, pin_memory=True), device)
 
 
 def _train_and_save(run: TrainingRun, stop: threading.Event, is_new: bool) -> None:

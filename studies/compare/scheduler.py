@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -14,6 +15,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors import ray_log
 from actors.cluster import error_cause, start_ray, stop_ray
 from actors.resources import available_cores
 from agents.tasks import check_compiles
@@ -104,6 +106,7 @@ class SweepRun:
         if stop.is_set():
             raise StopRequested
         start_ray(self._sweep.config.ray_address, available_cores())
+        ray_log.keep(Path(self._sweep.config.out))
         try:
             while self._waiting or self._running:
                 self._start_waiting()

@@ -110,9 +110,11 @@ class Experiment:
         import ray  # Takes seconds, and a finished experiment does not need it.
         from ray.exceptions import RayError
 
+        from actors import ray_log
         from actors.cluster import error_cause, start_ray, stop_ray
 
         start_ray(self._ray_address, min(available_cores(), len(chunks)))
+        ray_log.keep(self.out)
         try:
             remote: Any = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(work)
             shared = [ray.put(value) for value in arguments]

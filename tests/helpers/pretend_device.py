@@ -5,6 +5,9 @@ is run on what is wrapped, after its arguments have been checked. The rules are 
 is a single number that is only read, and only copies go from one device to the other.
 """
 
+import functools
+from contextlib import contextmanager
+
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -77,6 +80,9 @@ class PretendTensor(torch.Tensor):
     def tolist(self):
         return self.held.tolist()  # PyTorch has none for subclasses.
 
+    def record_stream(self, stream):
+        stream.recorded.append(self)
+
     def untyped_storage(self):
         return self.held.untyped_storage()
 
@@ -89,7 +95,7 @@ class PretendTensor(torch.Tensor):
         if function is aten._to_copy.default and destination is not None and torch.device(destination).type == "cpu":
             return function(args[0].held, **kwargs)
         if function is aten.copy_.default:
-            return _copy_from(args[1], args[0])
+            return _copy_from(args[1], args[0], *args[2:])
         if function is aten._foreach_copy_.default:
             for target, source in zip(*args, strict=True):
                 _copy_from(source, target)
@@ -131,8 +137,35 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
 
 
 def _copy_from(source, target, non_blocking=False):
-    held(target).copy_(held(source))
+    """A copy that need not block waits on its stream until that is waited for, as late as a device may make it."""
+    copy = functools.partial(held(target).copy_, held(source))
+    if non_blocking and _streams[-1] is not DEFAULT_STREAM:
+        held(target).zero_()
+        _streams[-1].work.append(copy)
+    else:
+        copy()
     return target
+
+
+class Stream:
+    """Work that is done when an event after it is waited for."""
+
+    def __init__(self, device=None):
+        self.work, self.recorded = [], []
+
+    def record_event(self):
+        return self, len(self.work)
+
+    def wait_event(self, event):
+        stream, count = event
+        for position in range(count):
+            stream.work[position]()
+            stream.work[position] = lambda: None
+
+
+DEFAULT_STREAM = Stream()
+_streams = [DEFAULT_STREAM]
+"""The last is current."""
 
 
 def _autocast_linear(x, weight, bias=None):
@@ -144,8 +177,19 @@ def _autocast_linear(x, weight, bias=None):
 
 
 class Backend(_DummyBackendModule):
+    Stream = Stream
+
     def get_amp_supported_dtype(self):
         return [torch.bfloat16]
+
+    def current_stream(self, device=None):
+        return _streams[-1]
+
+    @contextmanager
+    def stream(self, stream):
+        _streams.append(stream)
+        yield
+        _streams.pop()
 
 
 _setup_privateuseone_for_python_backend(NAME, Backend())
