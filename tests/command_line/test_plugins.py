@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import launch
 from configs.train import TrainConfig
 from tests.command_line.refusal import refusal, snapshot
-from tests.helpers.running import TINY, interrupted
+from tests.helpers.running import ROOT, TINY, interrupted
 
 pytestmark = pytest.mark.usefixtures("signals")
 SHORT = [*TINY, "--frames", "100", "--eval-episodes", "0"]
@@ -50,6 +51,16 @@ def test_the_flags_of_a_task_are_shown_validated_saved_and_restored(capsys, plug
         "next_reward_weight": 0.7, "next_reward_decay": 0.5, "fails": False, "fails_after": 5
     }  # fmt: skip
     assert json.loads((run / "result.json").read_text())["frames"] == 100
+
+
+def test_the_help_of_built_in_tasks_imports_neither_torch_nor_ray():
+    """It would take seconds."""
+    program = "import sys, launch\ntry: launch.main(sys.argv[1:])\nfinally: print(sys.modules.keys() & {'torch', 'ray'})"
+    for arguments in (["train", "--task", "gvf"], ["compare", "--tasks", "none", "gvf", "pixel_control"]):
+        command = [sys.executable, "-c", program, *arguments, "--help"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert "--answer-weight" in done.stdout
+        assert done.stdout.endswith("set()\n")
 
 
 def test_only_the_command_line_has_modules_imported(capsys, plugged, tmp_path):

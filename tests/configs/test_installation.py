@@ -100,7 +100,8 @@ def test_an_installation_records_its_version_and_sends_its_own_packages(installe
     origin, code = json.loads(run_with(ASK, installed, tmp_path))
     assert origin["commit"] is None
     assert origin["versions"]["hindcast"] == "7.8.9"
-    assert code == {"py_modules": [str(installed / name) for name in PACKAGES]}
+    assert code["py_modules"] == [str(installed / name) for name in PACKAGES]
+    assert str(installed) in code["env_vars"]["PYTHONPATH"].split(os.pathsep)
 
 
 def test_workers_import_what_an_installation_sends(installed, tmp_path):
