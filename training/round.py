@@ -20,7 +20,6 @@ import torch
 from actors.pool import ActorPool
 from actors.resources import Resources
 from actors.serial_pool import SerialPool
-from actors.staging import StagedPool
 from agents.batch import Batch
 from agents.initialisation import skip_initialisation
 from agents.ranks import Ranks
@@ -32,6 +31,7 @@ from training.clock import health_metrics
 from training.metrics import MetricsWriter
 from training.progress import Progress, counted, tell
 from training.run_state import TrainingRun
+from training.staging import StagedPool
 from training.storage.checkpoint import Checkpoint
 from training.storage.files import explain
 from training.storage.run_directory import RunDirectory

@@ -13,12 +13,12 @@ from actors.pool import PoolReport
 from actors.ray_pool import RayPool
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
-from actors.staging import StagedPool
 from actors.trajectory import Collator
 from learners.learner import Learner
 from tests.helpers.pretend_device import DEFAULT_STREAM, DEVICE, PretendTensor
 from tests.learners.test_device import SMALL, SPEC, batches, learner_on
 from training.round import make_pool
+from training.staging import StagedPool
 
 
 class ScriptedPool:
