@@ -78,7 +78,7 @@ def measure_data_plane(config: BenchmarkConfig, stop: threading.Event) -> dict[s
     pool = RayPool(training, resources, stop, actor=ReadyMadeActor)
     try:
         moved = measure_batches(pool, weights, spec.frames_per_step, config.seconds)
-        broadcasts = {str(n): measure_broadcast(training, weights, n, cores, stop) for n in BROADCASTS}
+        broadcasts = measure_broadcasts(training, weights, cores, stop)
     finally:
         pool.close()
     rollout_frames = resources.envs_per_actor * config.unroll * spec.frames_per_step
@@ -146,30 +146,34 @@ def measure_batches(pool: RayPool, weights: Tensor, frames_per_step: int, second
     }
 
 
-def measure_broadcast(config: TrainConfig, weights: Tensor, actors: int, cores: int, stop: threading.Event) -> dict[str, float]:
-    """Seconds from new weights to all of `actors` having loaded them, and how many of these are the driver's.
+def measure_broadcasts(config: TrainConfig, weights: Tensor, cores: int, stop: threading.Event) -> dict[str, dict[str, float]]:
+    """Seconds from new weights to all of 2 and of 200 actors having loaded them, and how many of these are the driver's.
 
     There are no more processes than cores; each loads the weights as often as it takes for all actors.
     """
     remote: Any = ray.remote(num_cpus=0)(ReadyMadeActor)
-    processes = [remote.remote(config, 1, seed, None) for seed in range(min(actors, cores))]
-    vector = weights.numpy()
+    processes = [remote.remote(config, 1, seed, None) for seed in range(min(max(BROADCASTS), cores))]
+    vector, version = weights.numpy(), 0
+    found: dict[str, dict[str, float]] = {}
     try:
-        ray.get([process.load.remote(vector, -1) for process in processes])
-        seconds, driver = [], []
-        for repeat in range(BROADCAST_REPEATS):
-            if stop.is_set():
-                raise StopRequested
-            start = time.perf_counter()
-            reference = ray.put(vector)
-            calls = [processes[n % len(processes)].load.remote(reference, repeat * actors + n) for n in range(actors)]
-            driver.append(time.perf_counter() - start)
-            ray.get(calls)
-            seconds.append(time.perf_counter() - start)
+        ray.get([process.load.remote(vector, version) for process in processes])
+        for actors in BROADCASTS:
+            seconds, driver = [], []
+            for _ in range(BROADCAST_REPEATS):
+                if stop.is_set():
+                    raise StopRequested
+                start = time.perf_counter()
+                reference = ray.put(vector)
+                calls = [processes[n % len(processes)].load.remote(reference, version + n + 1) for n in range(actors)]
+                version += actors
+                driver.append(time.perf_counter() - start)
+                ray.get(calls)
+                seconds.append(time.perf_counter() - start)
+            found[str(actors)] = {"seconds": min(seconds), "driver_seconds": min(driver)}
     finally:
         for process in processes:
             ray.kill(process)
-    return {"seconds": min(seconds), "driver_seconds": min(driver)}
+    return found
 
 
 def print_data_plane(result: dict[str, Any]) -> None:
@@ -183,8 +187,8 @@ def print_data_plane(result: dict[str, Any]) -> None:
         "updates/s, each with new weights": f"{result['updates_per_second']:,.1f}",
         "bytes per frame": f"{result['bytes_per_frame']:,.0f}",
         "MB/s": f"{result['megabytes_per_second']:,.0f}",
-        "driver's time per rollout": f"{1e3 * result['driver_seconds_per_rollout']:.2f} ms",
-        "of it collation": f"{1e3 * result['collate_seconds_per_rollout']:.2f} ms",
+        "driver's CPU time per rollout": f"{1e3 * result['driver_seconds_per_rollout']:.2f} ms",
+        "collation per rollout, wall time": f"{1e3 * result['collate_seconds_per_rollout']:.2f} ms",
         "driver busy": f"{result['driver_share']:.0%}",
     }
     for actors, times in result["broadcast"].items():
