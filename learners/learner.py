@@ -241,6 +241,10 @@ def check_precision(config: TrainConfig) -> None:
 
 def make_task(config: TrainConfig, agent: Agent, spec: EnvSpec) -> AuxiliaryTask:
     """The task of a config, attached to the agent's torso; raises ConfigError if it cannot be trained."""
+    if isinstance(config.auxiliary, dict):
+        raise ConfigError(
+            f"task {config.task} was named by a file only: `config.with_trusted_task()` declares that you trust it"
+        )
     with errors_named(f"build of task {config.task}"):
         task = find_task(config.task).build(config.auxiliary, spec, agent.torso.num_features)
         task.attach(agent.torso)

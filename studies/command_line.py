@@ -164,7 +164,7 @@ def _one_line(framed: str, command: str) -> str:
                 break
             continue
         body.append(line)
-    message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(body).strip())
+    message = re.sub(r"^Error parsing (\w+Config|auxiliary): ", "", " ".join(body).strip())
     if "Perhaps you meant" in text or "Arguments similar to" in text:
         flags = re.findall(r"^\W? {4,5}(--[\w-]+)", text, flags=re.MULTILINE)  # Help texts are indented further.
         message += f"; did you mean {' or '.join(dict.fromkeys(flags))}?"

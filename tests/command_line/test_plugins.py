@@ -8,7 +8,10 @@ import sys
 import pytest
 
 import launch
+from configs.errors import ConfigError
 from configs.train import TrainConfig
+from envs.registry import game_spec
+from learners.learner import Learner
 from tests.command_line.refusal import refusal, snapshot
 from tests.helpers.running import ROOT, TINY, interrupted
 
@@ -183,6 +186,17 @@ def test_sweeps_have_foreign_tasks_with_settings_of_their_own(capsys, plugged, t
     assert "'next_reward_weigh'; did you mean next_reward_weight?" in refusal(capsys, *refused, "next_reward_weigh=1,2")
     assert "fails_after does not alter what is learnt" in refusal(capsys, *refused, "fails_after=1,2")
     assert "has a setting --unroll, which is a flag of" in refusal(capsys, *refused[:-1], "--tasks", f"{plugged}:Colliding")
+
+
+def test_a_config_from_a_file_trains_no_foreign_task(plugged, tmp_path, make_config):
+    config = make_config(task=f"{plugged}:NextReward")
+    (tmp_path / "outside" / f"{plugged}.imported").unlink()
+    del sys.modules[plugged]
+    recorded = TrainConfig.from_dict(config.to_dict())
+    with pytest.raises(ConfigError, match="was named by a file only"):
+        Learner(recorded, game_spec("catch", "impala"))
+    assert plugged not in sys.modules
+    assert Learner(recorded.with_trusted_task(), game_spec("catch", "impala")).task.weight == 0.1
 
 
 @pytest.mark.parametrize(

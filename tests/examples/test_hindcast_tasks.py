@@ -16,6 +16,7 @@ from configs.errors import ConfigError
 from learners.learner import Learner
 from tests.agents.test_agent import SPEC, random_batch
 from tests.agents.test_tasks import ANSWER, LIFE, OVER, TRUNCATED, five_steps
+from tests.command_line.refusal import refusal
 from tests.examples.conftest import PACKAGE
 from tests.training.test_loop import assert_same_run
 from training.loop import train
@@ -69,9 +70,12 @@ def test_horizons_bootstrap_at_truncations_only(border, targets):
     assert torch.allclose(found.loss, (errors**2).sum(-1) / 4)
 
 
-def test_horizons_that_are_none_are_refused():
-    with pytest.raises(ConfigError, match="--shortest-horizon must be at least 1 and at most --longest-horizon"):
+def test_horizons_that_are_none_are_refused(capsys, signals):
+    complaint = "--shortest-horizon must be at least 1 and at most --longest-horizon"
+    with pytest.raises(ConfigError, match=complaint):
         HorizonsConfig(shortest_horizon=0.5)
+    line = refusal(capsys, "train", "--task", "hindcast_tasks:Horizons", "--shortest-horizon", "0.5")
+    assert line.startswith(f"launch.py: {complaint}")
 
 
 def self_prediction(**settings):
