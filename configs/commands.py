@@ -72,14 +72,15 @@ class ReportConfig:
 class ReproduceConfig:
     """Make a figure of the paper again, or a study beyond it: data, picture and a summary in words.
 
-    Studies: lambda, microdrone, reacher (the paper's figures), off_policy, streams, pagerank, discovery.
+    Studies: lambda, microdrone, reacher (the paper's figures), off_policy, streams, pagerank, changed_game,
+    discovery.
     A rerun continues where it stopped.
     """
 
     out: str
     """Directory for the results."""
     runs: int = 0
-    """Independent runs; 0 for the study's own number: 30 as in the paper, 10 seeds for discovery and pagerank, else 5."""
+    """Independent runs; 0 for the study's own number: 30 as in the paper, 5 for streams and off_policy, else 10."""
     seed: int = 0
     """Seed from which every run's own is derived."""
     ray_address: str = ""

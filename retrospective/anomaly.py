@@ -58,6 +58,25 @@ def conformal_threshold(normal: Array, rate: float) -> float:
     return float(np.sort(normal)[rank - 1])
 
 
+def moving_average(values: Array, decay: float, start: Array | None = None) -> Array:
+    """Exponential moving averages [T, streams] of `values` [T, streams], continued from `start` [streams] if it is given.
+
+    Without `start` the first is the first value that is known; an unknown one (NaN) leaves the average unchanged.
+    """
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay must lie in [0, 1), not {decay}")
+    averages = np.empty_like(values)
+    average = np.full(values.shape[1:], np.nan) if start is None else start
+    for t, value in enumerate(values):
+        averages[t] = average = _averaged(average, value, decay)
+    return averages
+
+
+def _averaged(average: Array, value: Array, decay: float) -> Array:
+    moved = np.where(np.isnan(average), value, decay * average + (1 - decay) * value)
+    return np.where(np.isnan(value), average, moved)
+
+
 @dataclass(frozen=True)
 class Reading:
     """Output of a monitor after one step; each field has the shape of the streams."""
@@ -135,8 +154,7 @@ class Alarm:
 
     def update_score(self, score: Array, probability: Array) -> Array:
         """The moving average after `probability`; an unknown one (NaN) leaves it unchanged."""
-        moved = np.where(np.isnan(score), probability, self.decay * score + (1 - self.decay) * probability)
-        return np.where(np.isnan(probability), score, moved)
+        return _averaged(score, probability, self.decay)
 
     @staticmethod
     def calibrate(normal: Array, rate: float, decay: float = 0.0, seed: int = 0) -> Alarm:
@@ -145,18 +163,11 @@ class Alarm:
         The threshold is the (1 - rate) quantile with the finite-sample correction of conformal prediction. The interval is a
         bootstrap over whole streams, since successive steps are correlated.
         """
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must lie in [0, 1), not {decay}")
         if normal.ndim != 2 or normal.shape[1] < 4:
             raise ValueError(
                 f"calibration needs probabilities [steps, streams] of at least 4 streams, not {list(normal.shape)}"
             )
-        uncalibrated = Alarm(math.inf, decay, rate, math.nan, (math.nan, math.nan))
-        scores = np.empty_like(normal)
-        score = np.full(normal.shape[1], np.nan)
-        for t, probability in enumerate(normal):
-            score = uncalibrated.update_score(score, probability)
-            scores[t] = score
+        scores = moving_average(normal, decay)
         rng = np.random.default_rng(seed)
         order = rng.permutation(normal.shape[1])
         calibration, held_out = np.array_split(order, 2)

@@ -37,3 +37,18 @@ class ReverseReturn:
     def step(self, reward: Array, skipped: NDArray[np.int64] | int = 0) -> None:
         """Store what `after` returns."""
         self.value, self.missing = self.after(reward, skipped)
+
+
+def n_step(reward: Array, discount: Array, n: int) -> tuple[Array, Array]:
+    """Reward and discount of n steps taken as one, [T - n + 1, ...], from those of single steps [T, ...].
+
+    G_t = R + Gamma G_{t-n} with R = R_t + gamma_t R_{t-1} + ... of n terms and Gamma = gamma_t ... gamma_{t-n+1}.
+    """
+    if not 1 <= n <= len(reward):
+        raise ValueError(f"n must lie in [1, {len(reward)}], the number of steps, not {n}")
+    count = len(reward) - n + 1
+    total, weight = np.zeros((count, *reward.shape[1:])), np.ones((count, *reward.shape[1:]))
+    for first in range(n - 1, -1, -1):
+        total += weight * reward[first : first + count]
+        weight *= discount[first : first + count]
+    return total, weight

@@ -8,6 +8,7 @@ from functools import wraps
 
 from configs.commands import ReproduceConfig
 from configs.errors import RunError
+from studies.reproduce.changed_game.study import reproduce_changed_game
 from studies.reproduce.discovery import reproduce_discovery
 from studies.reproduce.lambda_sweep import reproduce_lambda
 from studies.reproduce.microdrone import reproduce_microdrone
@@ -40,6 +41,7 @@ STUDIES: dict[str, Study] = {
     "off_policy": _with_run_error(reproduce_off_policy),
     "streams": _with_run_error(reproduce_streams),
     "pagerank": _with_run_error(reproduce_pagerank),
+    "changed_game": _with_run_error(reproduce_changed_game),
     "discovery": _with_run_error(reproduce_discovery),
 }
 """Each study writes its results to --out and returns its summary."""

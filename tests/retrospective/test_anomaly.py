@@ -10,6 +10,7 @@ from retrospective.anomaly import (
     anomaly_surprise,
     conformal_threshold,
     minimum_probability,
+    moving_average,
 )
 
 
@@ -131,3 +132,13 @@ def test_the_conformal_threshold_by_hand():
     for rate in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="must lie in"):
             conformal_threshold(scores, rate)
+
+
+def test_the_moving_average_by_hand_and_continued():
+    """Decay 1/2: 4, then 2 + 1, then unchanged, then 1.5 + 4. The second stream begins with its second value."""
+    values = np.array([[4.0, np.nan], [2.0, 8.0], [np.nan, 0.0], [8.0, 4.0]])
+    whole = moving_average(values, 0.5)
+    assert whole == pytest.approx(np.array([[4, np.nan], [3, 8], [3, 4], [5.5, 4]]), nan_ok=True)
+    assert moving_average(values[2:], 0.5, start=whole[1]) == pytest.approx(whole[2:])
+    with pytest.raises(ValueError, match="decay must lie"):
+        moving_average(values, 1.0)

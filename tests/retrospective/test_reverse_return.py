@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from retrospective.reverse_return import ReverseReturn
+from retrospective.reverse_return import ReverseReturn, n_step
 
 
 def test_the_return_and_its_missing_share_by_hand():
@@ -58,3 +58,24 @@ def test_a_discount_of_zero_forgets_at_once():
 def test_a_discount_outside_its_range_is_refused(discount):
     with pytest.raises(ValueError, match=r"discount must lie in \[0, 1\)"):
         ReverseReturn((), discount)
+
+
+def test_n_steps_taken_as_one_by_hand():
+    """Rewards 1, 2, 3 with discounts 1/2, 0, 1/4. The second and third: 3 + 2/4, and nothing from before."""
+    total, weight = n_step(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.0, 0.25]), 2)
+    assert total.tolist() == [2.0, 3.5]
+    assert weight.tolist() == [0.0, 0.0]
+    assert n_step(np.array([1.0, 2.0]), np.array([0.5, 0.25]), 2)[1].tolist() == [0.125]
+
+
+def test_n_steps_taken_as_one_lead_to_the_same_return():
+    rng = np.random.default_rng(0)
+    reward, discount = rng.normal(size=(20, 3)), rng.random((20, 3)) * (rng.random((20, 3)) > 0.2)
+    returns = [np.zeros(3)]
+    for r, g in zip(reward, discount, strict=True):
+        returns.append(r + g * returns[-1])
+    for n in (1, 4, 20):
+        total, weight = n_step(reward, discount, n)
+        assert total + weight * np.array(returns[:-n]) == pytest.approx(np.array(returns[n:]))
+    with pytest.raises(ValueError, match=r"n must lie in \[1, 20\]"):
+        n_step(reward, discount, 21)

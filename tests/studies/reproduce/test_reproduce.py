@@ -122,7 +122,10 @@ def test_the_fixed_point_error_falls_with_kappa():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "no study was named; there is lambda, microdrone, reacher, off_policy, streams, pagerank, discovery"),
+        (
+            [],
+            "no study was named; there is lambda, microdrone, reacher, off_policy, streams, pagerank, changed_game, discovery",
+        ),
         (["lamda", "--out", "x"], "unknown study 'lamda'"),
         (["lambda", "--out", "x", "--runs", "1"], "--runs must be at least 2"),
         (["lambda"], "--out"),
