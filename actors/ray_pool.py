@@ -50,8 +50,9 @@ START_TIMEOUT = 300.0
 class RolloutActor:
     """A single-threaded rollout worker in a process of its own, pinned to `core` if one is given."""
 
-    def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None, expected: dict[str, str]):
-        check_software(expected)
+    def __init__(self, config: TrainConfig, num_envs: int, seed: int, core: int | None, expected: dict[str, str] | None = None):
+        """`expected` are the versions of the launching machine, if it is another."""
+        check_software(expected or {})
         torch.set_num_threads(1)
         if core is not None:
             with suppress(OSError):  # The core may be gone by now; then the actor runs on any.

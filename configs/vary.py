@@ -89,7 +89,8 @@ def variants(variations: Iterable[Variation], task: str, optimiser: str = Learne
     for values in product(*(variation.values for variation in ours)):
         settings = dict(zip(names, values, strict=True))
         used = settings.get("optimiser", optimiser)
-        settings = {name: v for name, v in settings.items() if facts(TrainConfig)[name].optimiser in (None, used)}
+        common = facts(TrainConfig)
+        settings = {name: v for name, v in settings.items() if name not in common or common[name].optimiser in (None, used)}
         if settings not in found:
             found.append(settings)
     return found

@@ -65,7 +65,7 @@ def test_a_run_has_one_row_of_settings_and_final_numbers(make_config, tmp_path):
     assert (settings["game"], settings["task"], settings["seed"]) == ("pong", "none", "3")
     assert settings["update/learning_rate"] == 1e-3
     assert sorted(settings)[:5] == ["changed", "game", "seed", "task", "torso"]
-    assert settings["changed"] == "unroll=5, batch_size=4, learning_rate=0.001, protocol=machado"
+    assert settings["changed"] == "unroll=5, batch_size=4, learning_rate=0.001, learners=1, protocol=machado"
 
 
 def test_a_row_that_cannot_be_written_stops_nothing(make_config, tmp_path, caplog):
