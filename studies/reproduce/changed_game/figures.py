@@ -22,7 +22,7 @@ def draw(rows: list[dict[str, Any]], curves: dict[str, dict[str, dict[str, Array
         detector = rows[0]["detector"]
         for i, (change, of_detector) in enumerate(curves[game].items()):
             share = of_detector[detector]
-            style = {"color": "0.5", "linestyle": ("--", ":")[i]} if i < 2 else {"color": f"C{i - 2}"}
+            style = {"color": "k", "linestyle": ("--", ":")[i]} if i < 2 else {"color": f"C{i - 2}"}
             right.plot(np.arange(1, len(share) + 1), share, label=change, **style)
         right.set(xlabel="steps since the change", ylabel="share of streams with an alarm so far", ylim=(-0.02, 1.02))
         right.set_title(f"{game}: {detector} detector over time")
@@ -42,4 +42,4 @@ def _table(axes: Axes, game: str, rows: list[dict[str, Any]]) -> None:
     axes.set_xticks(range(len(detectors)), [name.replace(", ", ",\n") for name in detectors], fontsize=9)
     axes.set_yticks(range(len(changes)), changes)
     axes.axhline(1.5, color="k", linewidth=1)
-    axes.set_title(f"{game}: share of streams with an alarm (* more than without the change)")
+    axes.set_title(f"{game}: streams with an alarm (* more than in the control)")

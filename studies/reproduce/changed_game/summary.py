@@ -27,7 +27,8 @@ def summarise(rows: list[dict[str, Any]], rates: list[dict[str, Any]], runs: int
     for game in dict.fromkeys(row["game"] for row in rows):
         mine = [row for row in rows if row["game"] == game]
         lines += ["", f"## {game}", "", *_table(mine, [row for row in rates if row["game"] == game])]
-        lines += ["", *_findings(mine)]
+        lines += ["", *_findings(mine), "", "Without a threshold: area under the ROC curve of the mean score after the change,"]
+        lines += ["against that of the control's streams.", "", *_auc_table(mine)]
     return "\n".join(lines) + "\n"
 
 
@@ -43,6 +44,15 @@ def _table(rows: list[dict[str, Any]], rates: list[dict[str, Any]]) -> list[str]
         pace = mine[detectors[0]]
         cells += [f"{pace['reward_a_step']:.2f}", f"{pace['lives_lost_in_1000_steps']:.1f}"]
         lines.append(f"| {change} | {' | '.join(cells)} |")
+    return lines
+
+
+def _auc_table(rows: list[dict[str, Any]]) -> list[str]:
+    changes, detectors = (list(dict.fromkeys(row[name] for row in rows)) for name in ("change", "detector"))
+    lines = [f"| change | {' | '.join(detectors)} |", "|" + " --- |" * (1 + len(detectors))]
+    for change in changes[CONTROLS:]:
+        aucs = " | ".join(f"{row['auc']:.2f}" for row in rows if row["change"] == change)
+        lines.append(f"| {change} | {aucs} |")
     return lines
 
 

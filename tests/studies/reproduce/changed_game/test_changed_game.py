@@ -79,6 +79,7 @@ def test_the_summary_says_what_is_noticed_by_whom():
     assert "| masked | 75%* (6) | 0.50 | 4.0 |" in text
     assert "| mode | 75% (6) |" in text
     assert "watcher notices 1 of 2 changes: masked." in text
+    assert "| change | watcher |\n| --- | --- |\n| mode | 1.00 |\n| masked | 1.00 |\n" in text
     assert "Noticed by none: mode. Only by the watcher detector: masked." in text
 
 
