@@ -105,6 +105,11 @@ class Retrospective:
         quantiles = self._questions.quantiles(play.states) / self._unit[:, None]
         return anomaly_probability(play.returns / self._questions.scale / self._unit, quantiles)
 
+    def ranks(self, play: Play) -> Array:
+        """|2 F(G) - 1|, [T, N, questions], with F(G) the share of the quantiles below G: 0 at the median, 1 outside of all."""
+        below = self._questions.quantiles(play.states) < (play.returns / self._questions.scale)[..., None]
+        return np.abs(2 * below.mean(-1) - 1)
+
 
 class OneQuestion:
     """Anomaly probability of one of the returns; the whole detector is fitted before."""
@@ -117,6 +122,22 @@ class OneQuestion:
 
     def score(self, play: Play) -> Array:
         return self._whole.probabilities(play)[..., self._question]
+
+
+class Rank:
+    """Mean rank of the two returns; unlike the anomaly probability it is in no state high by nature.
+
+    The whole detector is fitted before.
+    """
+
+    def __init__(self, whole: Retrospective):
+        self._whole = whole
+
+    def fit(self, play: Play) -> None:
+        pass
+
+    def score(self, play: Play) -> Array:
+        return self._whole.ranks(play).mean(-1)
 
 
 class ForwardTD:
@@ -175,6 +196,7 @@ def make_detectors(settings: Settings, seed: int) -> dict[str, Detector]:
     return {
         "retrospective": retrospective,
         **{f"retrospective, {question}": OneQuestion(retrospective, question) for question in QUESTIONS},
+        "retrospective, rank": Rank(retrospective),
         "forward TD error": ForwardTD(settings, seed),
         "z-score, features": ZScore(lambda play: play.states),
         "z-score, returns": ZScore(lambda play: play.returns),

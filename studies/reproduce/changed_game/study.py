@@ -18,7 +18,6 @@ import numpy as np
 from agents.threads import set_threads
 from configs.commands import ReproduceConfig
 from configs.errors import ConfigError
-from retrospective.finite_mdp import Array
 from studies.reproduce.changed_game.detectors import make_detectors
 from studies.reproduce.changed_game.figures import draw
 from studies.reproduce.changed_game.game import NORMAL, Change, EmulatedGames, available
@@ -60,14 +59,15 @@ def reproduce_changed_game(config: ReproduceConfig, stop: threading.Event) -> st
     require_extra("changed_game", "river")
     check_settings(SETTINGS)
     runs, games = config.runs_or(DEFAULT_RUNS), list(SETTINGS["games"])
-    settings = SETTINGS | {"study": "changed_game", "seed": config.seed}
+    names = list(make_detectors(SETTINGS, seed=0))
+    settings = SETTINGS | {"study": "changed_game", "seed": config.seed, "detectors": names}
     experiment = Experiment(Path(config.out), settings, config.ray_address)
     data = experiment.collect(runs * len(games), 1, run_games, "reproduce changed_game", stop)
     of_game = {game: data[i :: len(games)] for i, game in enumerate(games)}
     rates = [row for game, found in of_game.items() for row in rate_rows(game, found)]
     rows = [row for game, found in of_game.items() for row in change_rows(game, found)]
     experiment.write_json("data.json", {"runs": runs, "false_alarms": rates, "changes": rows})
-    draw(rows, curves(of_game, settings["watching_steps"]), experiment.out / "figure.png")
+    draw(rows, experiment.out / "figure.png")
     summary = summarise(rows, rates, runs, settings)
     experiment.write_text("summary.md", summary)
     return summary
@@ -175,17 +175,3 @@ def change_rows(game: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         )
     low, high = bootstrap_interval(mean, np.stack(beyond, axis=-1))
     return [row | {"interval": [float(low[i]), float(high[i])]} for i, row in enumerate(rows)]
-
-
-def curves(of_game: dict[str, list[dict[str, Any]]], steps: int) -> dict[str, dict[str, dict[str, Array]]]:
-    """By game, change and detector: share of streams [steps] in which there has been an alarm up to each step."""
-    found: dict[str, dict[str, dict[str, Array]]] = {}
-    for game, runs in of_game.items():
-        found[game] = {}
-        for change in runs[0]["changes"]:
-            found[game][change] = {}
-            for detector in runs[0]["rates"]:
-                delays = [delay for run in runs for delay in run["changes"][change]["watched"][detector]["delays"]]
-                first = np.array([np.inf if delay is None else delay for delay in delays])
-                found[game][change][detector] = (first <= np.arange(1, steps + 1)[:, None]).mean(-1)
-    return found

@@ -27,6 +27,7 @@ DETECTORS = [
     "retrospective",
     "retrospective, reward",
     "retrospective, steps",
+    "retrospective, rank",
     "forward TD error",
     "z-score, features",
     "z-score, returns",
@@ -65,20 +66,14 @@ def test_rows_by_hand():
     assert rate == {"game": "pong", "detector": "watcher", "rate": 0.02, "interval": [0.01, 0.03]}
 
 
-def test_curves_by_hand():
-    runs = [a_run([3, 1], [None, 2]), a_run([3, None], [None, None])]
-    found = study.curves({"pong": runs}, steps=4)["pong"]
-    assert found["masked"]["watcher"].tolist() == [0.25, 0.25, 0.75, 0.75]
-    assert found["nothing"]["watcher"].tolist() == [0.0, 0.25, 0.25, 0.25]
-
-
 def test_the_summary_says_what_is_noticed_by_whom():
     runs = [a_run([3, 9], [None, 5], [4, None]), a_run([6, None], [None, None], [4, None])]
     rows, rates = study.change_rows("pong", runs), study.rate_rows("pong", runs)
     text = summarise(rows, rates, 2, study.SETTINGS)
     assert "| masked | 75%* (6) | 0.50 | 4.0 |" in text
     assert "| mode | 75% (6) |" in text
-    assert "watcher notices 1 of 2 changes: masked." in text
+    assert "watcher notices 1 of 2 changes: masked (75% against 25%)." in text
+    assert "| change | watcher |\n| --- | --- |\n| mode | 1.00 |\n| masked | 1.00 |\n" in text
     assert "Noticed by none: mode. Only by the watcher detector: masked." in text
 
 

@@ -8,6 +8,7 @@ from studies.reproduce.changed_game.detectors import (
     Moments,
     OneQuestion,
     Questions,
+    Rank,
     Retrospective,
     Trees,
     ZScore,
@@ -58,6 +59,18 @@ def test_a_higher_return_surprises_the_retrospective_detector():
     assert reward.score(play).min() > reward.score(cycle(10)).max() + 0.2
 
 
+def test_the_rank_of_a_return_among_its_quantiles_by_hand():
+    """Quantiles 1, 2, 3, 4 in units of 2. A return of 5 lies above two of them, one of 9 above all, one of 1 above none."""
+    detector = Retrospective(SHORT, 0)
+    detector._questions = Given()
+    detector._questions.scale = np.array([2.0, 2.0])
+    play = Play(np.zeros((2, 1, 1)), *np.zeros((2, 1, 1, 2)), np.array([[[5.0, 9.0]]]))
+    assert detector.ranks(play).tolist() == [[[0.0, 1.0]]]
+    assert Rank(detector).score(play).tolist() == [[0.5]]
+    play.returns[...] = [1.0, 7.0]
+    assert detector.ranks(play).tolist() == [[[1.0, 0.5]]]
+
+
 def test_the_td_error_is_that_of_the_definition_and_nearly_0_without_noise():
     detector = ForwardTD(SHORT, 0)
     play = cycle(60)
@@ -98,7 +111,10 @@ def test_the_retrospective_detector_is_the_first():
 
 
 class Given:
-    """Scores that are given in place of a play."""
+    """Scores that are given in place of a play, and quantiles 1 to 4 of every state."""
+
+    def quantiles(self, features):
+        return np.broadcast_to(np.arange(1.0, 5.0), (*features.shape[:-1], 2, 4))
 
     def score(self, play):
         return np.asarray(play, dtype=float)
