@@ -56,7 +56,7 @@ NOTHING, NEW_GAME, MODE = "nothing", "new game", "mode"
 
 def reproduce_changed_game(config: ReproduceConfig, stop: threading.Event) -> str:
     """Write data.json, figure.png and summary.md; return the summary."""
-    require_extra("changed_game", "river")
+    require_extra("streams", "changed_game", "river")
     check_settings(SETTINGS)
     runs, games = config.runs_or(DEFAULT_RUNS), list(SETTINGS["games"])
     names = list(make_detectors(SETTINGS, seed=0))
