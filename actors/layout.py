@@ -35,6 +35,8 @@ SUM_SECONDS_PER_BYTE, SUM_LATENCY = 1.2e-9, 5e-4
 """Of a sum over two ranks on one machine."""
 NETWORK_SECONDS_PER_BYTE, NETWORK_LATENCY = 4e-9, 1e-3
 """Of a sum over two ranks on two machines, at two gigabits a second."""
+GPU_SPEED_UP = 30.0
+"""Of an update on a GPU over one core; assumed, since none was measured."""
 TOLERANCE = 0.03
 """Relative differences of predicted speeds that do not count."""
 
@@ -51,6 +53,12 @@ class Costs:
     """Seconds of a step of a rollout however many environments it has."""
     update_overhead: float = 0.0
     """Seconds of an update however large its batch is."""
+    checkpoint_bytes: int = 0
+    """Size of the learner's part of a checkpoint."""
+
+    def on_gpu(self) -> Costs:
+        """With updates as fast as a GPU is assumed to make them."""
+        return replace(self, update=self.update / GPU_SPEED_UP)
 
     def rollout_of(self, envs: int) -> float:
         """Per environment step, where `envs` environments step together."""

@@ -13,7 +13,7 @@ import ray
 from ray.autoscaler.sdk import request_resources
 
 from actors.resources import available_cores
-from configs.errors import PoolError, StopRequested, VersionError
+from configs.errors import NodeError, PoolError, StopRequested
 from configs.train import TrainConfig
 
 POLL_SECONDS = 1.0
@@ -85,10 +85,14 @@ def software() -> dict[str, str]:
     return found
 
 
+def this_node() -> str:
+    """Address of the node that this process runs on."""
+    return str(ray.util.get_node_ip_address())
+
+
 def check_software(expected: dict[str, str]) -> None:
-    """Raise VersionError, with the name of this node, if its software differs from `expected`."""
+    """Raise NodeError, with the name of this node, if its software differs from `expected`."""
     own = software()
     different = [f"{name} {own[name]} instead of {theirs}" for name, theirs in expected.items() if own[name] != theirs]
     if different:
-        node = ray.util.get_node_ip_address()
-        raise VersionError(f"node {node} has {', '.join(different)}: install there what the launching machine has")
+        raise NodeError(f"node {this_node()} has {', '.join(different)}: install there what the launching machine has")

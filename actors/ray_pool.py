@@ -30,7 +30,7 @@ from actors.resources import Resources, cores_to_pin
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator, Trajectory
 from agents.batch import Batch
-from configs.errors import PoolError, StopRequested, VersionError
+from configs.errors import NodeError, PoolError, StopRequested
 from configs.train import TrainConfig
 from envs.registry import game_spec
 
@@ -88,6 +88,37 @@ class ActorSlot:
     memory_bytes: int = 0
 
 
+class FailureLog:
+    """Logs failures of actors; those of more actors in the same way soon after, as of a lost node, become one line."""
+
+    def __init__(self, seconds: float = 5.0):
+        self._seconds = seconds
+        self._open: dict[str, tuple[float, set[int]]] = {}
+        """By kind: when a failure was logged, and the actors that have failed since, that one included."""
+
+    def add(self, actor: int, kind: str, text: str) -> None:
+        self.flush()
+        _, actors = self._open.get(kind, (0.0, set()))
+        if actors and actor not in actors:
+            actors.add(actor)
+            return
+        self._log_others(kind)
+        log.warning("actor %d failed and is replaced%s", actor, text)
+        self._open[kind] = (time.monotonic(), {actor})
+
+    def flush(self) -> None:
+        """Log what has been held back long enough."""
+        for kind, (since, _) in list(self._open.items()):
+            if time.monotonic() - since >= self._seconds:
+                self._log_others(kind)
+
+    def _log_others(self, kind: str) -> None:
+        _, actors = self._open.pop(kind, (0.0, set()))
+        if len(actors) > 1:
+            others = f"{len(actors) - 1} more actor{'' if len(actors) == 2 else 's'}"
+            log.warning("%s failed in the same way (%s) and will be replaced", others, kind)
+
+
 class RayPool:
     """Rollout actors on the Ray that this process belongs to, else on the cluster at `ray_address`, else on a local Ray."""
 
@@ -124,11 +155,13 @@ class RayPool:
         self._report = PoolReport()
         self._software = software()
         self._received = False
+        self._failure_log = FailureLog()
 
     def next_batch(self) -> Batch:
         start = time.perf_counter()
         for change in self._nodes.changes() if self._nodes is not None else []:
             log.warning(change)
+        self._failure_log.flush()
         while not self._collator.ready:
             if self._stop.is_set():
                 raise StopRequested
@@ -257,14 +290,14 @@ class RayPool:
         slot.calls.clear()
         slot.actor, slot.memory_bytes = None, 0
         slot.failures[kind] += 1
-        if kind == VersionError.__name__ and not self._received:
+        if kind == NodeError.__name__ and not self._received:
             raise PoolError(cause.partition(": ")[2])
         if slot.failures[kind] >= MAX_FAILURES:
             raise PoolError(f"actor {slot.number} failed {MAX_FAILURES} times in the same way: {cause}")
         pause = BACKOFF_SECONDS[min(slot.failures.total(), len(BACKOFF_SECONDS)) - 1]
         slot.retry_at = time.monotonic() + pause
         self._restarts += 1
-        log.warning("actor %d failed and is replaced%s: %s", slot.number, f" in {pause:g} s" if pause else "", cause)
+        self._failure_log.add(slot.number, kind, f"{f' in {pause:g} s' if pause else ''}: {cause}")
 
 
 def _is_pending(actor: Any) -> bool:

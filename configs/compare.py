@@ -59,6 +59,12 @@ class CompareConfig:
     cores_per_trial: Annotated[int, Setting(positive=True, role="execution")] = 1
     """1: each trial in one process on one core, reproducible bit for bit, which uses a machine best as long as there are more
     trials than cores. More: a learner and Ray actors for each trial."""
+    gpus_per_trial: Annotated[float, EXECUTION] = 0.0
+    """GPUs that Ray keeps for each trial, of which it uses one; 0.25 lets four trials share one. 0: trials see no GPU."""
+    cluster_cpus: Annotated[int, EXECUTION] = 0
+    """With --dry-run: CPUs of a cluster that has not been joined, for which the sweep is estimated; 0 is this machine."""
+    cluster_gpus: Annotated[int, EXECUTION] = 0
+    """With --cluster-cpus: its GPUs."""
     attempts: Annotated[int, Setting(positive=True, role="execution")] = 3
     """How often a trial that fails is tried before it is reported and left."""
     ray_address: Annotated[str, EXECUTION] = ""
@@ -85,6 +91,12 @@ class CompareConfig:
                 raise ConfigError(f"{task} has a setting {flag(twice[0])}, which is a flag of compare already; rename it")
         if self.learner.learners > 1:
             raise ConfigError("--learners has no effect in a sweep, whose trials have one learner each")
+        if (self.cluster_cpus or self.cluster_gpus) and not self.dry_run:
+            raise ConfigError("--cluster-cpus and --cluster-gpus have no effect without --dry-run")
+        if self.cluster_gpus and not self.cluster_cpus:
+            raise ConfigError("--cluster-gpus needs --cluster-cpus")
+        if self.gpus_per_trial and self.cores_per_trial == 1:
+            raise ConfigError("--gpus-per-trial needs --cores-per-trial of 2 or more: a GPU learns, cores play")
         for task in self.tasks or ("none",):
             for settings in self.variants(task):
                 self.trial("catch", task, self.first_seed, settings)

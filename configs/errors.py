@@ -17,8 +17,8 @@ class RankError(RuntimeError):
     """A learner of a group is gone, hung or different from the others; the message says which and why."""
 
 
-class VersionError(PoolError):
-    """A machine of a cluster has other versions than the launching one; the message says which."""
+class NodeError(PoolError):
+    """A machine of a cluster has other versions than the launching one, or not its directory; the message says which."""
 
 
 class StopRequested(Exception):

@@ -88,7 +88,8 @@ def measure_costs(config: TrainConfig) -> Costs:
         # Outside the window an update costs about a third.
         factor = interval / period + (1 - interval / period) / 3
         update, update_overhead = factor * update, factor * update_overhead
-    return Costs(step, update, sums * size, step_overhead, update_overhead)
+    kept = sum(tensor.nbytes for tensor in learner.state_dict().values())
+    return Costs(step, update, sums * size, step_overhead, update_overhead, kept)
 
 
 def _seconds_of_step(worker: RolloutWorker, learner: Learner, unroll: int) -> float:

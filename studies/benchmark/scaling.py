@@ -9,14 +9,14 @@ import argparse
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from actors.layout import Costs, Layout, choose_layout, predict
+from actors.layout import GPU_SPEED_UP, Costs, Layout, choose_layout, predict
 from actors.resources import Resources, available_cores
 from agents.threads import set_threads
 from configs.train import ActorConfig, EnvConfig, LearnerConfig, RunConfig, TrainConfig
@@ -29,8 +29,6 @@ from training.storage.run_directory import provenance
 
 PAPER_FRAMES = 10 * 5 * 3 * 200_000_000
 """Of the paper's experiment: games, agents, seeds, frames."""
-ASSUMED_GPU_SPEED_UP = 30.0
-"""Of an update on a GPU over one core; assumed, since none was measured."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,6 @@ def predict_machines(game: str, costs: Costs, batch_size: int) -> list[Row]:
     """Larger machines, with the layout that would be chosen there."""
     frames_per_step = game_spec(game, EnvConfig().protocol).frames_per_step
     config = TrainConfig(env=EnvConfig(game=game), learner=LearnerConfig(batch_size=batch_size), run=RunConfig(frames=ENDLESS))
-    on_gpu = replace(costs, update=costs.update / ASSUMED_GPU_SPEED_UP)
     rows = []
     for name, cores, gpus in (
         ("16 cores", 16, 0),
@@ -127,8 +124,9 @@ def predict_machines(game: str, costs: Costs, batch_size: int) -> list[Row]:
         ("1 GPU, 64 cores", 64, 1),
         ("8 GPUs, 512 cores", 512, 8),
     ):
-        chosen = choose_layout(config, on_gpu if gpus else costs, cores, gpus)
-        found = predict(chosen, on_gpu if gpus else costs, config, cores, gpus)
+        there = costs.on_gpu() if gpus else costs
+        chosen = choose_layout(config, there, cores, gpus)
+        found = predict(chosen, there, config, cores, gpus)
         speed = frames_per_step * found.steps_per_second
         rows.append(Row(f"{name}: {chosen.describe()}", speed, found.bottleneck, found.lag))
     return rows
@@ -140,7 +138,7 @@ def paper_cost(costs: Costs, frames_per_step: int) -> dict[str, float]:
     playing, learning = costs.rollout_of(16), costs.update
     return {
         "core_hours": steps * (playing + learning) / 3600,
-        "gpu_hours": steps * learning / ASSUMED_GPU_SPEED_UP / 3600,
+        "gpu_hours": steps * learning / GPU_SPEED_UP / 3600,
         "actor_core_hours": steps * playing / 3600,
     }
 

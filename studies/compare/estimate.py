@@ -1,10 +1,9 @@
-"""The estimated cost of a sweep in frames, hours and disk space, from a few seconds of training."""
+"""The estimated cost of a sweep in frames, hours and disk space, from a few seconds of training and the model of a layout."""
 
 from __future__ import annotations
 
 import heapq
 import shutil
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,19 +11,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from actors.serial_pool import SerialPool
+from actors.layout import GPU_SPEED_UP, choose_layout, predict
+from configs.compare import CompareConfig
 from configs.errors import ConfigError, GameError, PoolError
-from configs.tasks import MetaConfig
 from configs.train import TrainConfig
 from envs.atari import atari_games
-from learners.learner import Learner
+from envs.registry import game_spec
 from studies.compare.sweep import Sweep, Trial, TrialStatus, agent_name
+from training.costs import measure_costs
 
-SECONDS = 1.0
-"""Minimum duration of the measurement of one kind of trial."""
-MEASURED_BATCH = 8
-MEASURED_INTERVAL = 3
-"""Larger batches and longer windows of the meta-gradient cost about the same per frame but take minutes to measure."""
 LOG_LINE_BYTES = 8_000
 """Size of one line of metrics.jsonl and of its TensorBoard events, histograms included."""
 
@@ -32,7 +27,7 @@ LOG_LINE_BYTES = 8_000
 @dataclass(frozen=True)
 class Measured:
     frames_per_second: float
-    """On one core of this machine."""
+    """Of a trial on its cores."""
     checkpoint_bytes: int
 
 
@@ -41,34 +36,51 @@ class SweepEstimate:
     speeds: dict[tuple[str, str], Measured]
     """By the measured game and the agent's name, without settings that do not affect speed."""
     trials_at_once: int
+    cores: int
     frames: int
     """Frames that are left to train."""
     hours: float
     disk_bytes: int
 
 
-def estimate_sweep(sweep: Sweep, statuses: dict[str, TrialStatus], cores: int) -> SweepEstimate:
-    """The cost of the unfinished part of a sweep on a number of cores."""
+def estimate_sweep(sweep: Sweep, statuses: dict[str, TrialStatus], cores: int, gpus: int = 0) -> SweepEstimate:
+    """The cost of the unfinished part of a sweep on a number of cores and GPUs."""
+    each, part = sweep.config.cores_per_trial, sweep.config.gpus_per_trial
+    at_once = trials_at_once(sweep.config, cores, gpus)
     left = {t.name: _frames_left(t, statuses[t.name]) for t in sweep.trials}
     representatives = _representatives(sweep.games)
     measured_games = set(representatives.values())
     kinds = {
         _kind(trial, representatives): trial for trial in reversed(sweep.trials) if trial.config.env.game in measured_games
     }
-    speeds = {kind: _measured(trial.config.with_run(seed=0)) for kind, trial in sorted(kinds.items(), key=lambda item: item[0])}
-    at_once = max(1, cores // sweep.config.cores_per_trial)
+    speeds = {
+        kind: _measured(trial.config.with_run(seed=0), each, part > 0)
+        for kind, trial in sorted(kinds.items(), key=lambda item: item[0])
+    }
 
     def measured(trial: Trial) -> Measured:
         return speeds[_kind(trial, representatives)]
 
-    seconds = [left[trial.name] / (measured(trial).frames_per_second * sweep.config.cores_per_trial) for trial in sweep.trials]
+    seconds = [left[trial.name] / measured(trial).frames_per_second for trial in sweep.trials]
     checkpoints = sweep.config.keep_checkpoints + 1
     disk = sum(
         checkpoints * measured(trial).checkpoint_bytes + _log_lines(trial.config) * LOG_LINE_BYTES
         for trial in sweep.trials
         if left[trial.name]
     )
-    return SweepEstimate(speeds, at_once, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+    return SweepEstimate(speeds, at_once, cores, sum(left.values()), finishing_time(seconds, at_once) / 3600, int(disk))
+
+
+def trials_at_once(config: CompareConfig, cores: int, gpus: int) -> int:
+    """How many trials fit on a number of cores and GPUs; raises ConfigError if none does."""
+    each, part = config.cores_per_trial, config.gpus_per_trial
+    if number := min(cores // each, int(gpus / part) if part else cores):
+        return number
+    raise ConfigError(f"a trial takes {_places(each, part)}; there {'is' if cores == 1 else 'are'} {_places(cores, gpus)}")
+
+
+def _places(cores: int, gpus: float) -> str:
+    return f"{cores} core{'' if cores == 1 else 's'}" + (f" and {gpus:g} GPU{'' if gpus == 1 else 's'}" if gpus else "")
 
 
 def _kind(trial: Trial, representatives: dict[str, str]) -> tuple[str, str]:
@@ -81,42 +93,20 @@ def _log_lines(config: TrainConfig) -> float:
     return config.run.frames / config.run.log_frames if config.run.log_frames else max(100, config.run.frames / 50_000)
 
 
-def measure(config: TrainConfig) -> Measured:
-    """Measure training in this process on one core, without the first update."""
+def measure(config: TrainConfig, cores: int = 1, gpu: bool = False) -> Measured:
+    """Costs measured in this process, and the speed that the model of a layout gives for them (actors/layout.py)."""
     torch.set_num_threads(1)
-    task = _shorter(config.auxiliary) if isinstance(config.auxiliary, MetaConfig) else config.auxiliary
-    learner_config = replace(config.learner, batch_size=min(MEASURED_BATCH, config.learner.batch_size), device="cpu")
-    config = replace(config, learner=learner_config, auxiliary=task)
-    updates = task.question_period if isinstance(task, MetaConfig) else 1
-    pool = SerialPool(config)
-    try:
-        learner = Learner(config, pool.spec)
-
-        def update() -> None:
-            pool.publish(learner.weights(), learner.version)
-            learner.step(pool.next_batch())
-
-        update()
-        start, first = time.perf_counter(), learner.frame
-        while (elapsed := time.perf_counter() - start) < SECONDS or (learner.version - 1) % updates:
-            update()
-        size = sum(tensor.nbytes for tensor in learner.state_dict().values())
-    finally:
-        pool.close()
-    return Measured((learner.frame - first) / elapsed, size)
+    config = replace(config, learner=replace(config.learner, device="cpu"))
+    costs = measure_costs(config)
+    there = costs.on_gpu() if gpu else costs
+    steps = predict(choose_layout(config, there, cores, int(gpu)), there, config, cores, int(gpu)).steps_per_second
+    return Measured(steps * game_spec(config.env.game, config.env.protocol).frames_per_step, costs.checkpoint_bytes)
 
 
-def _shorter(config: MetaConfig) -> MetaConfig:
-    """The config with a shorter window of the meta-gradient and a period shorter by the same factor."""
-    interval = min(MEASURED_INTERVAL, config.meta_interval)
-    period = round(interval * config.question_period / config.meta_interval)
-    return replace(config, meta_interval=interval, meta_period=max(interval, period))
-
-
-def _measured(config: TrainConfig) -> Measured:
+def _measured(config: TrainConfig, cores: int, gpu: bool) -> Measured:
     """`measure`, with any failure as a PoolError: a trial that cannot train is refused before the sweep starts."""
     try:
-        return measure(config)
+        return measure(config, cores, gpu)
     except (ConfigError, GameError):
         raise
     except Exception as error:
@@ -140,7 +130,9 @@ def print_estimate(sweep: Sweep, statuses: dict[str, TrialStatus], estimate: Swe
     console.print(f"sweep: games {len(sweep.games)} x {agents} x seeds {len(sweep.seeds)} = {count}")
     console.print(f"games: {', '.join(sweep.games)}", markup=False)
     console.print(f"seeds: {', '.join(map(str, sweep.seeds))}")
-    table = Table(caption=f"measured on one core; {estimate.trials_at_once} trials at once")
+    each, part = sweep.config.cores_per_trial, sweep.config.gpus_per_trial
+    caption = f"of a trial on {_places(each, part)}; {estimate.trials_at_once} at once on {_places(estimate.cores, 0)}"
+    table = Table(caption=caption + (f"; a GPU is assumed to learn as fast as {GPU_SPEED_UP:g} cores" if part else ""))
     for column in ("measured on", "agent", "frames/s"):
         table.add_column(column, justify="right" if column == "frames/s" else "left")
     for (game, agent), measured in estimate.speeds.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -11,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+import torch
+from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors import ray_log
 from actors.cluster import error_cause, start_ray, stop_ray
+from actors.nodes import software
 from actors.resources import available_cores
 from agents.tasks import check_compiles
 from configs.compare import CompareConfig
-from configs.errors import ConfigError, PoolError, RunError, StopRequested
+from configs.errors import NodeError, PoolError, RunError, StopRequested
 from configs.train import TrainConfig
 from learners.learner import check_precision, choose_device
-from studies.compare.estimate import estimate_sweep, print_estimate
+from studies.compare.estimate import estimate_sweep, print_estimate, trials_at_once
 from studies.compare.progress import Follower, SweepProgress
 from studies.compare.sweep import Sweep, Trial, TrialStatus
 from studies.compare.tensorboard import SweepBoard
@@ -47,16 +50,18 @@ def compare(config: CompareConfig, command: str, stop: threading.Event) -> None:
     for trial in sweep.trials:
         check_compiles(trial.config)
         check_precision(trial.config)
-    cores = available_cores()
-    if not config.ray_address and config.cores_per_trial > cores:
-        raise ConfigError(f"--cores-per-trial {config.cores_per_trial} is more than the {cores} cores of this machine")
-    if not config.ray_address:
+    cores, gpus = available_cores(), torch.cuda.device_count()
+    if config.cluster_cpus:
+        cores, gpus = config.cluster_cpus, config.cluster_gpus
+    elif config.ray_address:
+        cores, gpus = max(cores, config.cores_per_trial), max(gpus, math.ceil(config.gpus_per_trial))
+    else:
         choose_device(config.learner.device)
     statuses = sweep.statuses()
     if all(status is TrialStatus.FINISHED for status in statuses.values()):
         print(f"nothing is left to do: {len(statuses)} of {counted(len(statuses), 'trial')} finished")
     else:
-        print_estimate(sweep, statuses, estimate_sweep(sweep, statuses, cores))
+        print_estimate(sweep, statuses, estimate_sweep(sweep, statuses, cores, gpus))
     if config.dry_run:
         return
     with sweep.claimed(command):
@@ -123,21 +128,23 @@ class SweepRun:
             stop_ray()
 
     def _start_waiting(self) -> None:
-        cores, each = int(ray.cluster_resources().get("CPU", 0)), self._sweep.config.cores_per_trial
-        if cores < each:
-            raise PoolError(f"a trial takes {each} cores; the cluster has {cores}")
-        while self._waiting and len(self._running) < cores // each:
+        there = ray.cluster_resources()
+        at_once = trials_at_once(self._sweep.config, int(there.get("CPU", 0)), int(there.get("GPU", 0)))
+        while self._waiting and len(self._running) < at_once:
             self._start(self._waiting.popleft())
 
     def _start(self, trial: Trial) -> None:
         """Start a trial in its own placement group: one bundle for its process and one for each of its actors."""
-        cores = self._sweep.config.cores_per_trial
-        config, actors = share_cores(trial.config, cores)
-        group = placement_group([{"CPU": cores - actors}] + [{"CPU": 1}] * actors, strategy="PACK")
+        cores, gpus = self._sweep.config.cores_per_trial, self._sweep.config.gpus_per_trial
+        config, actors = share_cores(trial.config, cores, gpu=gpus > 0)
+        own = {"CPU": cores - actors} | ({"GPU": gpus} if gpus else {})
+        group = placement_group([own] + [{"CPU": 1}] * actors, strategy="PACK")
         strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
         remote: Any = ray.remote(TrialProcess)
-        process = remote.options(num_cpus=cores - actors, max_concurrency=2, scheduling_strategy=strategy).remote()
-        reference = process.run.remote(replace(trial, config=config), cores, os.getcwd())
+        process = remote.options(
+            num_cpus=cores - actors, num_gpus=gpus, max_concurrency=2, scheduling_strategy=strategy
+        ).remote()
+        reference = process.run.remote(replace(trial, config=config), cores, os.getcwd(), software())
         self._running[reference] = Running(trial, process, group)
         self._attempts[trial.name] = self._attempts.get(trial.name, 0) + 1
 
@@ -150,6 +157,9 @@ class SweepRun:
             self._finished.add(trial.name)
             self._archive(trial)
         except RayError as error:
+            if isinstance(error, RayTaskError) and isinstance(error.cause, NodeError):
+                self._stop_all()
+                raise error.cause from None
             if self._attempts[trial.name] < self._sweep.config.attempts:
                 self._waiting.append(trial)
             else:
@@ -180,11 +190,11 @@ class SweepRun:
                 self._board.finish(trial)
 
 
-def share_cores(config: TrainConfig, cores: int) -> tuple[TrainConfig, int]:
+def share_cores(config: TrainConfig, cores: int, gpu: bool = False) -> tuple[TrainConfig, int]:
     """The config of a trial on a number of cores, and the number of its actors besides its own process."""
     if config.actors.pool == "serial":
         return config, 0
-    resources = layout_for(config, cores).resources
+    resources = layout_for(config, cores, gpus=int(gpu)).resources
     actors = min(resources.num_actors, cores - 1)
     # Explicit, because a machine with a GPU would choose more actors than the placement group has cores.
     fixed = replace(

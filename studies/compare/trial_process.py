@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
 from actors.evaluator import record_frames
-from configs.errors import RunError
-from studies.compare.sweep import Trial, TrialStatus
+from actors.nodes import check_software, this_node
+from configs.errors import NodeError
+from studies.compare.sweep import Trial, TrialStatus, sweep_file
 from training.evaluation import load_agent
 from training.loop import train
 from training.storage.run_lock import InUseError, locked
@@ -28,14 +30,13 @@ class TrialProcess:
     def __init__(self) -> None:
         self._stop = threading.Event()
 
-    def run(self, trial: Trial, cores: int, working_directory: str) -> bool:
-        """Start or resume the trial; return False if it was stopped before its end."""
-        try:
-            os.chdir(working_directory)
-        except OSError:
-            raise RunError(
-                f"{working_directory} is not on this machine; a sweep on a cluster needs a disk that all machines share"
-            ) from None
+    def run(self, trial: Trial, cores: int, working_directory: str, expected: dict[str, str]) -> bool:
+        """Start or resume the trial; return False if it was stopped before its end.
+
+        Raises NodeError if this machine's software is not as expected or the sweep's directory is not here.
+        """
+        check_software(expected)
+        check_visible(working_directory, trial.path.parent)
         status = _prepare(trial)
         if status is TrialStatus.FINISHED:
             return True
@@ -46,6 +47,17 @@ class TrialProcess:
 
     def stop(self) -> None:
         self._stop.set()
+
+
+def check_visible(working_directory: str, out: Path) -> None:
+    """Change to the directory that paths are relative to; raises NodeError unless the sweep's directory is visible here."""
+    try:
+        os.chdir(working_directory)
+        visible = sweep_file(out).is_file()
+    except OSError:
+        visible = False
+    if not visible:
+        raise NodeError(f"--out {out} of the sweep is not visible on node {this_node()}; its machines must share a disk")
 
 
 def _prepare(trial: Trial) -> TrialStatus:

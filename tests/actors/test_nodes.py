@@ -6,7 +6,7 @@ import pytest
 
 from actors import nodes
 from actors.nodes import ClusterResources, check_software, software, wait_for_cluster
-from configs.errors import PoolError, StopRequested, VersionError
+from configs.errors import NodeError, PoolError, StopRequested
 
 
 @pytest.fixture
@@ -67,6 +67,6 @@ def test_a_node_with_other_versions_is_named(monkeypatch):
     check_software(ours)
     monkeypatch.setattr(nodes.ray.util, "get_node_ip_address", lambda: "10.0.0.7")
     with pytest.raises(
-        VersionError, match=r"^node 10.0.0.7 has torch [\d.]+ instead of 1.0, numpy [\d.]+ instead of 0.9: install"
+        NodeError, match=r"^node 10.0.0.7 has torch [\d.]+ instead of 1.0, numpy [\d.]+ instead of 0.9: install"
     ):
         check_software(ours | {"torch": "1.0", "numpy": "0.9"})

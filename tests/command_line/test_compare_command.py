@@ -29,7 +29,7 @@ SWEEP = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400
         (["--frames", "100"], "less than one batch of 160 steps"),
         (["--frames", "1.5"], "--frames: '1.5' is not a whole number of frames"),
         (["--frames", "0"], "--frames must be positive, not 0"),
-        (["--cores-per-trial", "100000"], "--cores-per-trial 100000 is more than"),
+        (["--cores-per-trial", "100000"], "a trial takes 100000 cores; there "),
         (["--learning-rate", "nan"], "--learning-rate must be a finite number"),
         (["--preset", "mine"], "invalid choice 'mine'"),
         (["--tasks", "none", "pixel_control", "--num-questions", "8"], "--num-questions has no effect with task none or pixel"),
@@ -85,8 +85,7 @@ def test_a_sweep_overwrites_nothing(capsys, tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_a_dry_run_prints_the_estimate_and_writes_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
+def test_a_dry_run_prints_the_estimate_and_writes_nothing(capsys, tmp_path):
     assert launch.main(["compare", *SWEEP, "--torso", "shallow", "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "games 1 x tasks 1 x seeds 2 = 2 trials of 400 frames" in text
@@ -95,8 +94,24 @@ def test_a_dry_run_prints_the_estimate_and_writes_nothing(capsys, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_counts_varied_settings(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("studies.compare.estimate.SECONDS", 0.01)
+def test_a_dry_run_for_a_cluster_that_was_not_joined(capsys, tmp_path):
+    flags = [*SWEEP, "--torso", "shallow", "--out", str(tmp_path / "sweep")]
+    cluster = ["--cluster-cpus", "512", "--cluster-gpus", "8", "--cores-per-trial", "64", "--gpus-per-trial", "1"]
+    assert launch.main(["compare", *flags, "--dry-run", *cluster]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "of a trial on 64 cores and 1 GPU; 8 at once on 512 cores" in text
+    assert "a GPU is assumed to learn as fast as 30 cores" in text
+    assert "have no effect without --dry-run" in refusal(capsys, "compare", *flags, *cluster)
+    assert "--cluster-gpus needs --cluster-cpus" in refusal(capsys, "compare", *flags, "--dry-run", *cluster[2:])
+    alone = ["--gpus-per-trial", "1"]
+    assert "needs --cores-per-trial of 2 or more" in refusal(capsys, "compare", *flags, "--dry-run", *alone)
+    few = ["--cluster-cpus", "8", *cluster[2:]]
+    complaint = "a trial takes 64 cores and 1 GPU; there are 8 cores and 8 GPUs"
+    assert complaint in refusal(capsys, "compare", *flags, "--dry-run", *few)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_counts_varied_settings(capsys, tmp_path):
     varied = ["--vary", "learning_rate=3e-4,6e-4", "--vary", "torso=shallow,nature", "--vary", "frames=400,800"]
     assert launch.main(["compare", *SWEEP, *varied, "--out", str(tmp_path / "sweep"), "--dry-run"]) == 0
     text = capsys.readouterr().out

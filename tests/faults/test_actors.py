@@ -14,7 +14,7 @@ import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from actors import ray_pool
-from actors.ray_pool import FAILURES_CLEARED_AFTER, MAX_FAILURES, RayPool
+from actors.ray_pool import FAILURES_CLEARED_AFTER, MAX_FAILURES, FailureLog, RayPool
 from actors.resources import Resources
 from configs.errors import PoolError
 from learners.learner import Learner
@@ -73,7 +73,8 @@ def test_killed_and_hanging_actors_are_replaced_while_the_others_continue(make_p
     play_until(pool, lambda: all_alive(pool, 2, restarted=3))
     play_until(pool, lambda: is_gone(hung), seconds=30)
     print(f"a hung actor was given up after {seconds:.1f} s, of which 3 s are its deadline")
-    assert caplog.text.count("failed and is replaced") == 3
+    assert caplog.text.count("failed and is replaced") == 2  # Two died at the same time.
+    assert "1 more actor failed in the same way" in caplog.text
     assert "it returned no trajectory for 3 s" in caplog.text
 
 
@@ -118,6 +119,33 @@ def test_repeated_failures_are_counted_and_restarts_back_off(make_config, monkey
     assert pauses == ["", "1", "2", "4", "8", "16", "30"] + ["30"] * (3 * (MAX_FAILURES - 1) - 7)
     with pytest.raises(PoolError, match="actor 0 failed 8 times in the same way: it returned no trajectory"):
         pool._remove_failed(slot, "timeout", "it returned no trajectory")
+
+
+def test_the_actors_of_a_lost_node_take_two_lines(caplog, monkeypatch):
+    """The second when it is known how many there are; an actor that fails again, or in another way, has its own."""
+    clock = [0.0]
+    monkeypatch.setattr("actors.ray_pool.time.monotonic", lambda: clock[0])
+    failures = FailureLog()
+    for second, actor, kind in (
+        (0, 0, "died"),
+        (1, 1, "died"),
+        (1, 2, "timeout"),
+        (2, 2, "died"),
+        (3, 0, "died"),
+        (9, 3, "died"),
+    ):
+        clock[0] = second
+        failures.add(actor, kind, f": {kind}")
+    clock[0] = 20.0
+    failures.flush()
+    failures.flush()
+    assert [record.getMessage() for record in caplog.records] == [
+        "actor 0 failed and is replaced: died",
+        "actor 2 failed and is replaced: timeout",
+        "2 more actors failed in the same way (died) and will be replaced",
+        "actor 0 failed and is replaced: died",
+        "actor 3 failed and is replaced: died",
+    ]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_the_cost_of_the_papers_experiment_by_hand():
     steps = PAPER_FRAMES / 4
     assert found["core_hours"] == pytest.approx(steps * 5 * MS / 3600)
     assert found["actor_core_hours"] == pytest.approx(steps * 2 * MS / 3600)
-    assert found["gpu_hours"] == pytest.approx(steps * 3 * MS / scaling.ASSUMED_GPU_SPEED_UP / 3600)
+    assert found["gpu_hours"] == pytest.approx(steps * 3 * MS / scaling.GPU_SPEED_UP / 3600)
 
 
 def test_larger_machines_are_predicted_to_be_faster():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -18,11 +19,12 @@ import launch
 from actors.resources import available_cores
 from configs.commands import ReportConfig
 from configs.compare import CompareConfig
-from configs.errors import PoolError
+from configs.errors import NodeError, PoolError
 from configs.train import AgentConfig, LearnerConfig
 from studies.compare import scheduler as compare_module
 from studies.compare.scheduler import compare, share_cores
 from studies.compare.sweep import Sweep, TrialStatus
+from studies.compare.trial_process import check_visible
 from studies.report.report import make_report
 from tests.helpers.dying import MARK
 from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
@@ -62,6 +64,7 @@ def wait_for(process, found, seconds=120):
     return psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.slow
 def test_an_interrupted_and_killed_sweep_equals_an_uninterrupted_one(tmp_path, never, unmeasured):
     """Ctrl-C in all its processes at once, then kill -9 of the command, then the rest; against ordinary runs."""
     out, frames = tmp_path / "sweep", 4000
@@ -191,3 +194,24 @@ def test_a_finished_sweep_is_neither_measured_nor_started(tmp_path, never, monke
         CompareConfig(games=("catch",), tasks=("none", "reverse_gvf"), seeds=2, frames=FRAMES, out=str(sweep.out)), "x", never
     )
     assert capsys.readouterr().out == "nothing is left to do: 4 of 4 trials finished\n"
+
+
+def test_a_directory_that_a_node_does_not_see_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.7")
+    sweep = make_sweep(tmp_path / "here")
+    check_visible(str(tmp_path), sweep.out)
+    check_visible(str(tmp_path), Path("here"))
+    for working_directory, out in ((tmp_path / "nowhere", sweep.out), (tmp_path, tmp_path / "elsewhere"), (tmp_path, "runs/x")):
+        with pytest.raises(NodeError, match=rf"^--out {out} of the sweep is not visible on node 10.0.0.7; its"):
+            check_visible(str(working_directory), Path(out))
+
+
+def test_a_sweep_ends_at_once_where_its_directory_is_not_visible(tmp_path, never, monkeypatch):
+    """Before the first attempt of another trial; nothing is left running."""
+    monkeypatch.setattr(compare_module.os, "getcwd", lambda: str(tmp_path / "nowhere"))
+    config = CompareConfig(games=("catch",), tasks=("none",), seeds=4, frames=400, out=str(tmp_path / "out"))
+    with pytest.raises(NodeError, match=r"is not visible on node 127\.0\.0\.1"):
+        compare(config, "launch.py compare", never)
+    assert not ray.is_initialized()
+    assert not list((tmp_path / "out").glob("catch-*"))

@@ -1,4 +1,4 @@
-"""The directory of a sweep: its identity, the status of its trials, its estimated cost."""
+"""The directory of a sweep: its identity, the status of its trials."""
 
 import io
 import json
@@ -13,9 +13,7 @@ from configs.errors import CheckpointError, ConfigError, GameError, RunError
 from configs.train import PRESETS, LearnerConfig
 from envs.atari import published_scores
 from envs.game_sets import GAME_SETS, expand_games
-from studies.compare import estimate as sweep_estimate
 from studies.compare import progress as sweep_progress
-from studies.compare.estimate import Measured, estimate_sweep, finishing_time
 from studies.compare.progress import Follower, SweepProgress, clock
 from studies.compare.sweep import Sweep, TrialStatus, read_json
 from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
@@ -239,59 +237,6 @@ def test_invalid_sweeps_are_refused():
             CompareConfig(**change)
     with pytest.raises(ConfigError, match="--games is missing"):
         CompareConfig(tasks=("none",), out="x").check_complete()
-
-
-def test_finishing_time_by_hand():
-    """Places free at 0, 0; then 5, 0; 5, 3; 5, 7; 6, 7."""
-    assert finishing_time([5, 3, 4, 1], 2) == 7
-    assert finishing_time([5, 3, 4, 1], 9) == 5
-    assert finishing_time([], 2) == 0
-
-
-def test_an_estimate_counts_unfinished_trials_only(tmp_path, monkeypatch):
-    measured = {"none": Measured(100.0, 2**20), "reverse_gvf": Measured(50.0, 2 * 2**20)}
-    asked = []
-
-    def measure(config):
-        asked.append((config.env.game, config.task))
-        return measured[config.task]
-
-    monkeypatch.setattr(sweep_estimate, "measure", measure)
-    sweep = make_sweep(tmp_path / "g", games=("pong", "catch", "qbert"), seeds=1)
-    write_trial(sweep.trials[0], score=1.0)
-    left = estimate_sweep(sweep, sweep.statuses(), cores=2)
-    assert sorted(asked) == [("catch", "none"), ("catch", "reverse_gvf"), ("pong", "none"), ("pong", "reverse_gvf")]
-    assert left.frames == 5 * FRAMES
-    # 0 and 20 s for pong, then 10 and 20 for catch, then 10 and 20 for qbert: places free at 0, 20; 10; 30; 30; 50.
-    assert left.hours == pytest.approx(50 / 3600)
-    assert left.disk_bytes == 3 * (2 * 1 + 3 * 2) * 2**20 + 5 * 100 * sweep_estimate.LOG_LINE_BYTES
-
-
-def test_an_estimate_measures_settings_that_affect_speed(tmp_path, monkeypatch):
-    """Torsos do, learning rates do not; a trial of twice the frames takes twice as long."""
-    asked = []
-
-    def measure(config):
-        asked.append((config.env.game, config.agent.torso))
-        return Measured(100.0 if config.agent.torso == "shallow" else 50.0, 2**20)
-
-    monkeypatch.setattr(sweep_estimate, "measure", measure)
-    vary = ("torso=shallow,deep", "learning_rate=3e-4,6e-4", "frames=1000,2000")
-    sweep = make_sweep(tmp_path / "g", tasks=("none",), seeds=1, vary=vary)
-    estimate = estimate_sweep(sweep, sweep.statuses(), cores=1)
-    assert sorted(asked) == [("catch", "deep"), ("catch", "shallow")]
-    assert sorted(agent for _, agent in estimate.speeds) == ["none-torso=deep", "none-torso=shallow"]
-    assert estimate.frames == 2 * 2 * (1000 + 2000)
-    assert estimate.hours == pytest.approx((2 * 3000 / 100 + 2 * 3000 / 50) / 3600)
-
-
-def test_measuring_gives_speed_and_checkpoint_size(make_config, monkeypatch):
-    monkeypatch.setattr(sweep_estimate, "SECONDS", 0.05)
-    plain = sweep_estimate.measure(make_config())
-    asking = sweep_estimate.measure(make_config(task="reverse_gvf"))
-    assert plain.frames_per_second > 0
-    assert asking.frames_per_second > 0
-    assert asking.checkpoint_bytes > plain.checkpoint_bytes > 2**19
 
 
 def test_a_follower_reads_each_complete_line_once(tmp_path):
