@@ -26,6 +26,7 @@ from actors import ray_log
 from actors.guardian import Guardian
 from configs.errors import PoolError
 from configs.installation import ROOT, in_checkout, installed_packages
+from configs.plugins import plugged_in
 
 CONNECT_SECONDS = 5.0
 STORE_BYTES = 512 * 2**20
@@ -138,17 +139,21 @@ def keep_token_private() -> None:
 
 
 def code_runtime_env() -> dict[str, Any]:
-    """Ray's `runtime_env` that ships Hindcast's own code to the workers of a cluster, without its dependencies."""
-    # For a user's modules, on machines that have them at the same place.
-    path = {"env_vars": {"PYTHONPATH": import_path()}}
+    """Ray's `runtime_env` that ships Hindcast's code and what was plugged in to the workers of a cluster.
+
+    Without dependencies; the import path is for a user's other modules, on machines that have them at the same place.
+    """
+    common: dict[str, Any] = {"env_vars": {"PYTHONPATH": import_path()}}
+    if plugged_in():
+        common["py_modules"] = plugged_in()
     if in_checkout():
-        return path | {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
+        return common | {"working_dir": str(ROOT), "excludes": [".venv", ".git", "runs", "results", "*.mp4"]}
     packages = installed_packages()
     if not packages:
         raise PoolError(
             "cannot join a cluster: the code to send is not found; run from a checkout or install Hindcast with pip"
         )
-    return path | {"py_modules": [str(package) for package in packages]}
+    return common | {"py_modules": plugged_in() + [str(package) for package in packages]}
 
 
 def import_path() -> str:

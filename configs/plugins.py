@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from configs.errors import ConfigError, NonFiniteError, PluginError, RankError
 
 FOREIGN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 LONGEST_NAME = 150
+
+_plugged_in: set[str] = set()
+"""Top-level names of the modules whose tasks and torsos were named."""
 
 
 def is_foreign(name: str) -> bool:
@@ -46,11 +50,22 @@ def resolve(name: str, built_in: Mapping[str, Any], what: str) -> Any:
         return built_in[name]
     module_name, _, attribute = name.partition(":")
     module = import_named(module_name, name, ConfigError)
+    _plugged_in.add(module_name.partition(".")[0])
     try:
         return getattr(module, attribute)
     except AttributeError:
         public = [known for known in vars(module) if not known.startswith("_")]
         raise ConfigError(f"the module '{module_name}' has no {what} '{attribute}'{nearest(attribute, public)}") from None
+
+
+def plugged_in() -> list[str]:
+    """Directories of packages and files of modules that hold the tasks and torsos which were named."""
+    found = []
+    for name in sorted(_plugged_in & sys.modules.keys()):
+        module = sys.modules[name]
+        directories = list(getattr(module, "__path__", []))
+        found += directories[:1] or ([module.__file__] if module.__file__ else [])
+    return found
 
 
 def import_named(module: str, name: str, error_type: type[Exception]) -> ModuleType:

@@ -36,6 +36,27 @@ def find():
 print(*ray.get(find.remote()))
 stop_ray()
 """
+PLUG_IN = """
+import functools
+import sys
+import ray
+from actors.cluster import code_runtime_env, start_ray, stop_ray
+from agents.torsos import make_torso
+
+make_torso("beside:torso", (1, 4, 4)), make_torso("within.torsos:torso", (1, 4, 4))
+code = code_runtime_env() | {"env_vars": {}}  # The workers' machine has no such directory.
+sys.path.remove(sys.argv[1])
+ray.init = functools.partial(ray.init, runtime_env=code)
+start_ray("", 1)
+
+@ray.remote
+def find():
+    import beside, within.torsos
+    return beside.__file__, within.torsos.__file__
+
+print(*ray.get(find.remote()))
+stop_ray()
+"""
 
 LOCAL = """
 import ray
@@ -136,6 +157,22 @@ def test_a_checkout_records_its_commit_and_is_sent_whole(tmp_path):
     assert code["working_dir"] == str(checkout)
     commit = commit_all(checkout)
     assert json.loads(run_with(ASK, checkout, tmp_path))[0]["commit"] == commit
+
+
+def test_plug_ins_reach_machines_that_do_not_have_them(tmp_path):
+    """As a module and as a package."""
+    torso = (
+        "import torch\n\n\ndef torso(shape):\n    layer = torch.nn.Flatten()\n    layer.num_features = 16\n    return layer\n"
+    )
+    outside = tmp_path / "outside"
+    (outside / "within").mkdir(parents=True)
+    (outside / "beside.py").write_text(torso)
+    (outside / "within" / "__init__.py").write_text("")
+    (outside / "within" / "torsos.py").write_text(torso)
+    script = f"import sys; sys.path.insert(0, {str(outside)!r}); sys.argv = ['', {str(outside)!r}]\n{PLUG_IN}"
+    files = run_with(script, ROOT, tmp_path).split()
+    assert [file.rpartition("/")[2] for file in files] == ["beside.py", "torsos.py"]
+    assert not any(file.startswith(str(outside)) for file in files)
 
 
 def test_the_version_here_is_the_checkouts_own():
