@@ -14,8 +14,8 @@ from configs.train import ActorConfig, AgentConfig, EnvConfig, LearnerConfig, Ru
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: tests wait for processes, and meanwhile others can compute."""
-    return min(4, available_cores() + 1)
+    """Two more than there are cores: tests wait for processes, and meanwhile others can compute."""
+    return min(6, available_cores() + 2)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def run(outside, *arguments):
     return done
 
 
+@pytest.mark.slow
 def test_the_documented_commands_work(outside):
     explain, train_it, sweep, train_torso, evaluate_torso = (command.split()[1:] for command in COMMANDS)
     assert "Weight of the loss, which is a cross-entropy" in run(outside, *explain).stdout

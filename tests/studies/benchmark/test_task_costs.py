@@ -1,3 +1,5 @@
+import pytest
+
 from actors.resources import Resources
 from agents.tasks import TASKS
 from studies.benchmark.task_costs import MEMORY_INTERVALS, PERIODS, measure_memory, measure_tasks
@@ -9,6 +11,7 @@ def test_every_task_is_measured(make_config, never):
     assert all(cost > 0 for cost in costs.values())
 
 
+@pytest.mark.slow
 def test_peak_memory_is_measured_for_every_interval(make_config, never):
     peaks = measure_memory(make_config(), never)
     assert list(peaks) == [str(interval) for interval in MEMORY_INTERVALS]
