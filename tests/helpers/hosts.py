@@ -115,7 +115,9 @@ class Hosts:
                     process.send_signal(signal.SIGKILL)
                 except psutil.NoSuchProcess:
                     continue
-            psutil.wait_procs(found, timeout=1)
+            for process in self._processes:
+                process.poll()  # Not psutil, which would take the exit code away.
+            time.sleep(0.1)
         assert not self.processes(host)
 
     def link(self, host, up):
