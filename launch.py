@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from actors.ray_log import separate_stderr
 from configs.commands import BenchmarkConfig, EvaluateConfig, GamesConfig, ReportConfig, ReproduceConfig
@@ -32,8 +31,7 @@ from configs.errors import (
 )
 from configs.installation import describe
 from configs.shell import launch_command, program_name, tensorboard_command
-from studies.command_line import announce_imports, parse, parse_compare, parse_train, resume_arguments
-from training.progress import counted
+from studies.command_line import announce_imports, parse, parse_compare, parse_train
 
 EXPECTED = (ConfigError, GameError, RunError, CheckpointError, PoolError, RankError, NonFiniteError)
 """Errors that are reported by their message alone; any other is a bug and shows its traceback."""
@@ -46,6 +44,7 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
     config = parse_train(arguments)
     announce_imports("torch")
     from training.loop import train as run_training
+    from training.outcome import describe_end, resume_arguments
 
     try:
         result = run_training(config, stop)
@@ -55,15 +54,14 @@ def train(arguments: Sequence[str], stop: threading.Event) -> None:
     if result is None:
         print(f"stopped and saved; continue with: {launch_command('train', *resume_arguments(config))}")
         return
-    print(f"{result['frames']:,} frames in {result['wall_seconds']:.0f} s ({result['frames_per_second']:,.0f} frames/s)")
-    if result["evaluation"]:
-        print_evaluation(result["evaluation"])
+    print("\n".join(describe_end(config, result)))
 
 
 def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
     """Play whole games with a trained agent."""
     config = parse(EvaluateConfig, "evaluate", arguments)
     from training.evaluation import evaluate_run
+    from training.outcome import describe_scores
 
     try:
         result = evaluate_run(config, stop)
@@ -73,7 +71,7 @@ def evaluate(arguments: Sequence[str], stop: threading.Event) -> None:
     if config.json:
         print(json.dumps(result))
     else:
-        print_evaluation(result)
+        print(describe_scores(result))
         if result["video"]:
             print(f"video: {result['video']}")
 
@@ -171,21 +169,6 @@ EXAMPLES = (
     "evaluate --run-dir runs/pong --episodes 100 --video",
     "compare --games catch --tasks none gvf reverse_gvf --seeds 5 --frames 100k --out runs/catch",
 )
-
-
-def print_evaluation(evaluation: dict[str, Any]) -> None:
-    error = evaluation["standard_error"]
-    rules = [f"{evaluation['protocol']} protocol"] if evaluation["protocol"] else []
-    rules += ["greedy"] if evaluation["greedy"] else []
-    print(
-        evaluation["game"]
-        + (f" ({', '.join(rules)})" if rules else "")
-        + f", {counted(evaluation['episodes'], 'game')}: mean {evaluation['mean']:.2f}"
-        + (f" +- {error:.2f}" if error is not None else "")
-        + f", median {evaluation['median']:.2f}"
-        + (f", human-normalised {evaluation['human_normalised']:.3f}" if evaluation["human_normalised"] is not None else "")
-        + (f", best possible {evaluation['optimal']:.3f}" if evaluation["optimal"] is not None else "")
-    )
 
 
 class Interrupt:

@@ -68,6 +68,10 @@ class QuestionConfig:
     """Weight of the loss of the answers: half the squared error, summed over questions, over the root of their number."""
 
 
+QUESTION_TRAVEL = 0.15
+"""Learning rate of the questions times number of question updates: how far Adam may move a parameter of theirs in a run."""
+
+
 @dataclass(frozen=True)
 class MetaConfig:
     """Settings of the meta-gradient, to be inherited by the Config of every task that learns its questions."""
@@ -83,8 +87,9 @@ class MetaConfig:
     """Compute both meta-gradients and log their cosine similarity; slower."""
     meta_optimiser: Literal["adam", "rmsprop", "sgd"] = "adam"
     """Optimiser of the question network."""
-    meta_learning_rate: Annotated[float, Setting(positive=True)] = 1e-4
-    """Learning rate of the question network."""
+    meta_learning_rate: float = 0.0
+    """Learning rate of the question network; 0 chooses by the length of the run: 0.15 over the number of question updates,
+    between 1e-4 (10M frames with the other defaults) and 1e-3 (above which cumulants become constant)."""
     meta_memory_gb: Annotated[float, Setting(role="execution")] = 4.0
     """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
     constant in K."""
@@ -93,6 +98,11 @@ class MetaConfig:
     def question_period(self) -> int:
         """M"""
         return self.meta_period or self.meta_interval
+
+    def question_learning_rate(self, updates: float) -> float:
+        """Of a run with this many updates of the agent."""
+        chosen = min(max(QUESTION_TRAVEL * self.question_period / max(updates, 1), 1e-4), 1e-3)
+        return self.meta_learning_rate or chosen
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,8 @@ class RunConfig:
     """Newest checkpoints to keep, besides the best."""
     eval_episodes: Annotated[int, MEASUREMENT] = 30
     """Whole games played when the training ends; 0 for none."""
+    film: Annotated[bool, EXECUTION] = False
+    """Film a game when the training ends."""
 
 
 @dataclass(frozen=True)

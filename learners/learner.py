@@ -55,7 +55,8 @@ class Learner:
         self._state = self._optimiser.init(self._parameters)
         self._meta = None
         if self.task.learns_questions:
-            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._optimiser, ranks)
+            updates = config.run.frames / (spec.frames_per_step * config.learner.unroll * config.learner.batch_size)
+            self._meta = MetaLearner(config.auxiliary, self._objective, self.task, self._optimiser, updates, ranks)
         self.frame = 0
         self.version = 0
         self.histograms: dict[str, Tensor] = {}

@@ -52,8 +52,10 @@ class MetaLearner:
         objective: Objective,
         task: AuxiliaryTask,
         optimiser: Optimiser,
+        updates: float,
         ranks: Ranks = ONE_RANK,
     ):
+        """`updates` of theta in the whole run."""
         self._exact = config.meta_gradient == "exact"
         self._cosine = config.meta_cosine
         self._objective = objective
@@ -66,7 +68,8 @@ class MetaLearner:
         """Updates of a period before its window."""
         self._position = 0
         """Updates of theta since the last update of phi."""
-        self._optimiser = OPTIMISERS[config.meta_optimiser](self._window.phi, lr=config.meta_learning_rate)  # type: ignore[call-arg]
+        rate = config.question_learning_rate(updates)
+        self._optimiser = OPTIMISERS[config.meta_optimiser](self._window.phi, lr=rate)  # type: ignore[call-arg]
 
     def evaluate(
         self, theta: list[Tensor], state: OptimiserState, learning_rate: float, batch: Batch

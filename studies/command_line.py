@@ -16,7 +16,7 @@ import tyro
 
 from configs.compare import COMPARE_PRESETS, CompareConfig
 from configs.errors import ConfigError
-from configs.plugins import check_trusted, is_foreign
+from configs.plugins import check_trusted
 from configs.shell import launch_command, program_name
 from configs.tasks import joined_config
 from configs.train import PRESETS, TrainConfig
@@ -32,6 +32,27 @@ from configs.without_effect import (
 from training.progress import tell
 
 T = TypeVar("T")
+
+FIRST_FLAGS = {
+    "--game": "what to play; `games` lists all",
+    "--task": "auxiliary task, such as reverse_gvf; none is plain IMPALA",
+    "--frames": "length of the run, such as 500k or 10M",
+    "--run-dir": "where everything about the run is kept",
+    "--resume": "continue the run in --run-dir",
+    "--seed": "other seeds give other runs",
+    "--torso": "shallow is fastest, nature the default, deep IMPALA's largest",
+    "--batch-size": "trajectories in an update",
+    "--learning-rate": "larger for short runs, such as 24e-4 for 500k frames with batches of 4",
+    "--pool": "serial is reproducible bit for bit, ray overlaps playing and learning",
+    "--device": "cpu or cuda; auto takes a GPU if there is one",
+    "--film": "film a game at the end",
+}
+"""What one needs of `train` first, in short."""
+EXAMPLES = (
+    "--game pong --task reverse_gvf --frames 10M --run-dir runs/pong",
+    "--game breakout --task none --torso shallow --batch-size 4 --learning-rate 24e-4 --frames 500k --film",
+    "--run-dir runs/pong --resume --frames 20M",
+)
 
 
 def announce_imports(*modules: str) -> None:
@@ -78,6 +99,8 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     else:
         started, defaults = None, PRESETS[named.preset].with_task(named.task)
     check_tasks_have(unknown, [defaults.task])
+    if {"-h", "--help"} & set(arguments):
+        print(first_help())
     config = parse(TrainConfig, "train", arguments, defaults)
     from envs.atari import atari_games
     from envs.registry import check_game
@@ -93,6 +116,14 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     return config
 
 
+def first_help() -> str:
+    """The flags of `train` that one needs first, with examples."""
+    width = max(map(len, FIRST_FLAGS))
+    flags = [f"  {name:{width}}  {text}" for name, text in FIRST_FLAGS.items()]
+    examples = [f"  {launch_command('train')} {flags}" for flags in EXAMPLES]
+    return "\n".join(["the flags one needs first:", *flags, "", "examples:", *examples, "", "all flags:", ""])
+
+
 def _recorded_config(named: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
     """The config of the run to resume; raises an error for code of others that it names but the command line does not."""
     announce_imports("torch")
@@ -106,22 +137,6 @@ def _recorded_config(named: TrainConfig, arguments: Sequence[str]) -> TrainConfi
     if named.task != started.task and ("task",) in named_settings(arguments):
         raise ConfigError(f"the run was started with --task {started.task}; it cannot resume with {named.task}")
     return started.with_trusted_task()
-
-
-def resume_arguments(config: TrainConfig) -> list[str]:
-    """Flags that resume a run, including those that are never read from its directory."""
-    from configs.errors import GameError
-    from envs.registry import check_trusted_game
-
-    again: list[str] = []
-    try:
-        check_trusted_game(config.env.game, named="")
-    except GameError:
-        again = ["--game", config.env.game]
-    again += ["--task", config.task] if is_foreign(config.task) else []
-    again += ["--torso", config.agent.torso] if is_foreign(config.agent.torso) else []
-    cluster = ["--ray-address", config.actors.ray_address] if config.actors.ray_address else []
-    return ["--run-dir", str(config.run_path), "--resume", *again, *cluster]
 
 
 def parse_compare(arguments: Sequence[str]) -> CompareConfig:

@@ -1,4 +1,4 @@
-"""EvaluationResult of trained agents: scores and videos."""
+"""Evaluation of trained agents: scores and videos."""
 
 from __future__ import annotations
 
@@ -84,6 +84,20 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
         result["video"] = str(path)
         _write_record(directory, result | origin)
     return result
+
+
+def film(config: TrainConfig, agent: Agent, frame: int, directory: RunDirectory, stop: threading.Event) -> Path | None:
+    """Film a game of an agent at the end of its training; None if a stop was requested or the disk refuses, which is told."""
+    path = directory.path / "videos" / f"latest_{frame:012d}.mp4"
+    tell("filming a game")
+    try:
+        record_video(agent, config.env.game, config.env.protocol, config.run.seed, path, lambda: _heed(stop))
+    except StopRequested:
+        return None
+    except OSError as error:
+        tell(f"no film in {path.parent}: {explain(error)}")
+        return None
+    return path
 
 
 def choose_checkpoint(checkpoints: CheckpointDirectory, config: EvaluateConfig) -> Checkpoint:

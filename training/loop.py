@@ -23,7 +23,7 @@ from learners.allocator import keep_freed_memory
 from learners.learner import Learner, check_precision, choose_device
 from learners.optimiser import annealed, warmed_up
 from training.costs import layout_for
-from training.evaluation import play_games
+from training.evaluation import film, play_games
 from training.progress import tell
 from training.round import Round, play_round
 from training.run_state import TrainingRun
@@ -144,6 +144,7 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
             )
         except StopRequested:
             return None
+    video = film(config, learner.agent.cpu(), learner.frame, run.directory, stop) if config.run.film else None
     score = run.episodes.mean_score
     result = {
         "game": config.env.game,
@@ -158,6 +159,7 @@ def _conclude(run: TrainingRun, stop: threading.Event, cores: int) -> dict[str, 
         "training_return": None if math.isnan(score) else score,
         "human_normalised": evaluation.summary()["human_normalised"] if evaluation else None,
         "evaluation": evaluation.summary() if evaluation else None,
+        "video": None if video is None else str(video),
         **provenance(),
     }
     write_hparams(run.directory.path, config, result)  # First: a sweep reads it as soon as there is a result.

@@ -9,7 +9,9 @@ import math
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -25,8 +27,22 @@ SPEED_WINDOW_SECONDS = 30.0
 def tell(line: str) -> None:
     """Print to stderr; failures are ignored."""
     if sys.stderr is not None:
+        encoding = sys.stderr.encoding or "ascii"
         with suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
+            print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 20) -> str:
+    """A curve as text, one character for the mean of each of `width` stretches; empty if there are fewer than two values."""
+    if len(values) < 2:
+        return ""
+    edges = [round(i * len(values) / min(width, len(values))) for i in range(min(width, len(values)) + 1)]
+    means = [sum(values[i:j]) / (j - i) for i, j in pairwise(edges)]
+    low, high = min(means), max(means)
+    return "".join(BARS[round((len(BARS) - 1) * (mean - low) / (high - low))] if high > low else BARS[0] for mean in means)
 
 
 def counted(number: int, noun: str) -> str:

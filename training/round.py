@@ -15,6 +15,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from actors.pool import ActorPool
@@ -29,7 +30,8 @@ from learners.allocator import release_freed_memory
 from learners.learner import Learner, choose_device
 from training.clock import health_metrics
 from training.metrics import MetricsWriter
-from training.progress import Progress, counted, tell
+from training.outcome import describe_run, keep_pictures
+from training.progress import Progress, counted, sparkline, tell
 from training.run_state import TrainingRun
 from training.staging import StagedPool
 from training.storage.checkpoint import Checkpoint
@@ -131,7 +133,9 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
     next_save = start + save_seconds
     run.clock.restart(learner.frame)
     progress = None
+    curve: list[float] = []
     if writer is not None:
+        writer.text("run", describe_run(config), learner.frame)
         writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
         writer.charts(custom_charts(learner.task))
         progress = Progress(config.env.game, config.run.frames, learner.frame)
@@ -157,31 +161,35 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
                     scalars |= run.clock.take(learner.frame) | {"charts/wall_seconds": run.elapsed}
                     writer.write(learner.frame, scalars | health_metrics(reports))
                     writer.histograms(learner.frame, learner.histograms)
+                    curve += [score] if (score := scalars.get("charts/episode_return")) is not None else []
             if learner.frame >= next_pictures and learner.window_is_fresh:
                 next_pictures = (learner.frame // picture_frames + 1) * picture_frames
                 _draw(learner, writer)
                 release_freed_memory()
             if progress is not None:
                 score = run.episodes.mean_score
-                progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f}")
+                progress.update(learner.frame, "" if math.isnan(score) else f"return {score:.1f} {sparkline(curve)}".rstrip())
             if request.save:
                 saved = run.save_or_warn(writer)
                 release_freed_memory()
                 next_save = time.monotonic() + (save_seconds if saved else min(save_seconds, RETRY_SECONDS))
             if request.stop and run.ranks.size > 1:
                 break
-        _draw(learner, writer)
+        images = _draw(learner, writer)
+        if writer is not None and learner.frame >= config.run.frames:
+            keep_pictures(run.directory.path, images)
         return None
     finally:
         if progress is not None:
             progress.close()
 
 
-def _draw(learner: Learner, writer: MetricsWriter | None) -> None:
+def _draw(learner: Learner, writer: MetricsWriter | None) -> dict[str, np.ndarray]:
     """Figures of the task; every rank makes them, since a question network may depend on the whole batch."""
     images = learner.pictures()
     if writer is not None:
         writer.pictures(learner.frame, images)
+    return images
 
 
 def _next_batch(pool: ActorPool) -> tuple[Batch | None, PoolError | GameError | None]:

@@ -7,8 +7,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-SHOWN = 6
-"""Number of frames shown of an unroll."""
+SHOWN = 4
+"""Number of frames shown of an unroll; TensorBoard's cards are about 500 pixels wide."""
+LEAST_HEAT, MOST_COVER = 0.2, 0.5
+"""Weaker saliency is not drawn, and the strongest covers this share of the frame below it."""
 
 
 def draw_questions(
@@ -19,39 +21,40 @@ def draw_questions(
     `frames` [T + 1, C, H, W]; `cumulant`, `discount`, `answer` [T + 1, n]; `saliency` [n, T + 1, H, W].
     """
     times = _evenly_spaced(len(frames))
-    figure = Figure(figsize=(1.5 * SHOWN + 4, 1.6 * len(numbers)), dpi=80, layout="constrained")
-    axes = figure.subplots(len(numbers), SHOWN + 1, squeeze=False, width_ratios=[*[1] * SHOWN, 2.6])
+    figure = Figure(figsize=(9.6, 2.0 * len(numbers)), dpi=100, layout="constrained")
+    axes = figure.subplots(len(numbers), SHOWN + 1, squeeze=False, width_ratios=[*[1] * SHOWN, 1.5])
     for row, number in enumerate(numbers):
         brightest = max(float(saliency[row].max()), 1e-12)
         for column, t in enumerate(times):
             axis = axes[row, column]
             axis.imshow(_picture(frames[t]), cmap="gray", vmin=0, vmax=255)
             heat = (saliency[row, t] / brightest).sqrt().cpu().numpy()
-            axis.imshow(heat, cmap="inferno", alpha=np.clip(2 * heat, 0, 0.85), vmin=0, vmax=1)
+            cover = np.clip((heat - LEAST_HEAT) / (1 - LEAST_HEAT), 0, 1) ** 0.5
+            axis.imshow(heat, cmap="autumn", alpha=MOST_COVER * cover, vmin=LEAST_HEAT, vmax=1)
             axis.set(xticks=[], yticks=[])
             if row == 0:
-                axis.set_title(f"t = {t}", fontsize=8)
-        axes[row, 0].set_ylabel(f"question {number}", fontsize=8)
+                axis.set_title(f"t = {t}", fontsize=11)
+        axes[row, 0].set_ylabel(f"question {number}", fontsize=11)
         plot = axes[row, SHOWN]
         plot.plot(cumulant[:, row].cpu(), color="tab:blue", label="cumulant")
         plot.plot(answer[:, row].cpu(), color="tab:orange", label="answer")
-        plot.set_title(f"discount {discount[:, row].mean():.3f}", fontsize=8)
-        plot.tick_params(labelsize=7)
+        plot.set_title(f"discount {discount[:, row].mean():.3f}", fontsize=11)
+        plot.tick_params(labelsize=9)
         for t in times:
             plot.axvline(t, color="0.85", linewidth=0.6, zorder=0)
-    axes[0, SHOWN].legend(fontsize=7, frameon=False)
-    axes[-1, SHOWN].set_xlabel("step of the unroll", fontsize=8)
+    axes[0, SHOWN].legend(fontsize=9, frameon=False)
+    axes[-1, SHOWN].set_xlabel("step of the unroll", fontsize=11)
     return _render(figure)
 
 
 def draw_maps(frames: Tensor, maps: dict[str, Tensor]) -> np.ndarray:
     """Image [H, W, 3]: some of the frames [T, C, H, W] and below them a row for each of `maps` [T, h, w]."""
     times = _evenly_spaced(len(frames))
-    figure = Figure(figsize=(1.6 * SHOWN + 0.5, 1.6 * (1 + len(maps))), dpi=80, layout="constrained")
+    figure = Figure(figsize=(8, 2.0 * (1 + len(maps))), dpi=100, layout="constrained")
     axes = figure.subplots(1 + len(maps), SHOWN, squeeze=False)
     for column, t in enumerate(times):
         axes[0, column].imshow(_picture(frames[t]), cmap="gray", vmin=0, vmax=255)
-        axes[0, column].set_title(f"t = {t}", fontsize=8)
+        axes[0, column].set_title(f"t = {t}", fontsize=11)
         for row, values in enumerate(maps.values(), start=1):
             axes[row, column].imshow(
                 values[t].cpu().numpy(), cmap="viridis", vmin=float(values.min()), vmax=float(values.max())
@@ -59,7 +62,7 @@ def draw_maps(frames: Tensor, maps: dict[str, Tensor]) -> np.ndarray:
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
     for row, name in enumerate(["frame", *maps]):
-        axes[row, 0].set_ylabel(name, fontsize=8)
+        axes[row, 0].set_ylabel(name, fontsize=11)
     return _render(figure)
 
 

@@ -89,7 +89,7 @@ class QuestionTask(AuxiliaryTask):
 
         observations = inputs.observations
         variance = prediction.flatten(0, 1).var(0)
-        chosen = variance.argsort(descending=True)[:4]
+        chosen = variance.argsort(descending=True)[:3]
         pixels = pixels.detach().requires_grad_()
         with torch.enable_grad():
             cumulant, discount = self.ask(pixels, inputs.batch)

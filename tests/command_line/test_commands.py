@@ -9,8 +9,8 @@ from importlib import metadata
 import pytest
 
 import launch
-from actors.evaluator import EvaluationResult
 from envs.grid_games import GRIDS
+from studies.command_line import EXAMPLES, FIRST_FLAGS
 from tests.command_line.refusal import refusal
 from tests.helpers.running import ROOT, TINY
 from training.storage.run_directory import provenance
@@ -31,6 +31,7 @@ def test_slow_imports_are_announced(tmp_path, arguments, line):
     code = f"""
 import sys
 import launch
+from studies.command_line import EXAMPLES, FIRST_FLAGS
 class Refuses:
     def find_spec(self, name, path=None, target=None):
         if name in ("torch", "ray"):
@@ -86,16 +87,6 @@ def test_invalid_flags_of_other_commands_are_refused(capsys, tmp_path):
     assert "--frobnicate" in refusal(capsys, "games", "--frobnicate")
 
 
-def test_the_text_of_an_evaluation(capsys):
-    launch.print_evaluation(EvaluationResult("pong", "machado", [1.0, 3.0], [5, 5], greedy=True).summary())
-    launch.print_evaluation(
-        EvaluationResult("pong", "impala", [1.0], [5]).summary() | {"protocol": None, "human_normalised": None}
-    )
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("pong (machado protocol, greedy), 2 games: mean 2.00 +- 1.00, median 2.00, human-normalised 0.6")
-    assert second == "pong, 1 game: mean 1.00, median 1.00"
-
-
 def test_a_broken_pipe_other_than_stdout_is_raised(capfd, monkeypatch):
     def broken(arguments, stop):
         raise BrokenPipeError("of a socket")
@@ -134,6 +125,7 @@ def test_help_and_version_have_no_slow_imports(arguments):
     code = f"""
 import sys
 import launch
+from studies.command_line import EXAMPLES, FIRST_FLAGS
 try:
     code = launch.main({arguments})
 except SystemExit as exit:
@@ -165,3 +157,16 @@ def test_the_examples_of_the_help_can_be_parsed(capsys):
         assert launch.launch_command(*example.split()) in text
         command, *flags = example.split()
         parsers.get(command, lambda flags, name=command: launch.parse(launch.EvaluateConfig, name, flags))(flags)
+
+
+def test_the_first_flags_of_train_exist_and_its_examples_can_be_parsed(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        launch.main(["train", "--help"])
+    first, every = capsys.readouterr().out.split("all flags:")
+    for flag in FIRST_FLAGS:
+        assert flag in first
+        assert re.search(rf"\s{flag}[ ,]", every)
+    *begun, resumed = EXAMPLES
+    for example in begun:
+        assert launch.parse_train(example.split()).run.frames in (500_000, 10_000_000)
+    assert "--resume" in resumed

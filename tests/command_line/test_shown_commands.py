@@ -15,6 +15,7 @@ from studies.compare import scheduler as compare
 from studies.reproduce import reproduce
 from tests.helpers.running import TINY, interrupted
 from tests.helpers.trial_files import make_sweep, write_trial
+from training.outcome import resume_arguments
 
 COUNTER = "gym:tests.helpers.counter:Counter-v0"
 
@@ -23,8 +24,9 @@ pytestmark = pytest.mark.usefixtures("signals")
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The current directory."""
+    """The current directory; no environment is activated."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return tmp_path
 
 
@@ -49,7 +51,7 @@ def test_the_printed_commands_continue_and_watch_a_run(capsys, monkeypatch, here
 def test_the_printed_command_names_third_party_games_and_the_cluster(make_config):
     config = make_config(game=COUNTER, pool="ray", ray_address="127.0.0.1:6379", run_dir="my run")
     flags = ["--run-dir", "my run", "--resume", "--game", COUNTER, "--ray-address", "127.0.0.1:6379"]
-    assert launch.resume_arguments(config) == flags
+    assert resume_arguments(config) == flags
 
 
 def test_the_printed_commands_continue_and_report_a_sweep(capsys, monkeypatch, here):

@@ -75,6 +75,8 @@ class Watched:
         derived = getattr(type(self.settings), name, None)
         if isinstance(derived, property):
             return derived.fget(self)
+        if callable(derived):
+            return derived.__get__(self)
         self.read.add(name)
         return getattr(self.settings, name)
 
