@@ -29,10 +29,14 @@ MAX_LAG = 8
 """Updates."""
 THREAD_EXPONENT = 0.8
 """t threads make an update t^0.8 times as fast (measured: 1.65 to 1.75 times with two)."""
-RAY_OVERHEAD = 1.08
-"""Cost of a rollout in a Ray actor, transfer and collation included, relative to a serial one."""
-SUM_SECONDS_PER_BYTE, SUM_LATENCY = 1.2e-9, 5e-4
-"""Of a sum over two ranks on one machine."""
+SERIAL_OVERHEAD = 1.1
+"""Cost of a rollout in a process that also learns, whose caches each empties for the other, relative to one in an actor."""
+CROWDING = 1.1
+"""Cost of work where more processes than cores take turns, relative to that on a core of its own."""
+CONTENTION = 1.1
+"""Cost of an update while other ranks make theirs at the same time and share the memory bus."""
+SUM_SECONDS_PER_BYTE, SUM_LATENCY = 2.5e-9, 5e-4
+"""Of a sum over two ranks on one machine, with the time that one waits for the other."""
 NETWORK_SECONDS_PER_BYTE, NETWORK_LATENCY = 4e-9, 1e-3
 """Of a sum over two ranks on two machines, at two gigabits a second."""
 GPU_SPEED_UP = 30.0
@@ -135,19 +139,22 @@ def predict(layout: Layout, costs: Costs, config: TrainConfig, cores: int, gpus:
     rollout = costs.rollout_of(resources.envs_per_actor)
     batch = config.learner.batch_size / layout.learners
     if layout.pool == "serial":
-        crowding = max(1.0, layout.learners / cores)
+        turns = CROWDING * layout.learners / cores if layout.learners > cores else 1.0
+        contention = CONTENTION if layout.learners > 1 else 1.0
         seconds = {
-            "rollouts": share * rollout * crowding,
-            "updates": (share * costs.update + costs.update_overhead) * crowding,
+            "rollouts": share * rollout * SERIAL_OVERHEAD * turns,
+            "updates": (share * costs.update + costs.update_overhead) * contention * turns,
             "sums": exchange,
         }
         return Prediction(steps / sum(seconds.values()), seconds, math.ceil(resources.envs_per_actor / batch) - 1)
     speed_up = 1.0 if gpus else resources.learner_threads**THREAD_EXPONENT
     update = 0.0 if gpus else steps * costs.update + layout.learners * costs.update_overhead
+    processes = layout.learners * (resources.num_actors + (0 if gpus else resources.learner_threads))
+    turns = CROWDING if processes > cores else 1.0
     seconds = {
         "updates and sums": share * costs.update / speed_up + costs.update_overhead + exchange,
-        "rollouts": share * rollout * RAY_OVERHEAD / resources.num_actors,
-        "cores": (steps * rollout * RAY_OVERHEAD + update) / cores,  # More processes than cores take turns.
+        "rollouts": share * rollout / resources.num_actors,
+        "cores": (steps * rollout + update) * turns / cores,
     }
     lag = config.actors.in_flight * resources.num_actors * resources.envs_per_actor / batch
     return Prediction(steps / max(seconds.values()), seconds, lag)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ FEW_GAMES, MANY_GAMES = 4, 16
 """Games of the measured rollouts."""
 REPETITIONS = 2
 """Of which the fastest counts."""
+WINDOW_FACTOR, LONG_WINDOW = 1.4, 5
+"""Cost of an update in a long window of the meta-gradient, whose graphs no cache holds, relative to one in a window of one."""
 EXTREMES = [
     Costs(total * share, total * (1 - share), bytes_per_update)
     for total, share, bytes_per_update in itertools.product((5e-4, 5e-3), (0.1, 0.3, 0.5, 0.7, 0.9), (2e6, 2e7))
@@ -58,7 +61,7 @@ def layout_for(
 def measure_costs(config: TrainConfig) -> Costs:
     """Processor seconds of rollouts and updates, which hardly depend on the load of the machine; takes a few seconds.
 
-    The window of the meta-gradient is shortened to one update, which costs about as much per update as a longer one.
+    Measured on one core, as each rank or actor has. The window of the meta-gradient is shortened to one update.
     """
     unroll, batch_size = config.learner.unroll, min(config.learner.batch_size, MANY_GAMES)
     task = config.auxiliary
@@ -69,6 +72,7 @@ def measure_costs(config: TrainConfig) -> Costs:
         run=replace(config.run, frames=10**9),
     )
     with ExitStack() as stack:
+        stack.enter_context(on_one_core())
         workers = [RolloutWorker(small, games, seed=0) for games in (FEW_GAMES, MANY_GAMES)]
         for worker in workers:
             stack.callback(worker.close)
@@ -76,8 +80,8 @@ def measure_costs(config: TrainConfig) -> Costs:
         few, many = (_seconds_of_step(worker, learner, unroll) for worker in workers)
         step_overhead, step = _line((FEW_GAMES, few), (MANY_GAMES, many))
         trajectory = workers[1].rollout()
-    sizes = sorted({max(1, batch_size // 2), batch_size})
-    points = [(unroll * size, _seconds_of_update(learner, join([(trajectory, slice(0, size))]))) for size in sizes]
+        sizes = sorted({max(1, batch_size // 2), batch_size})
+        points = [(unroll * size, _seconds_of_update(learner, join([(trajectory, slice(0, size))]))) for size in sizes]
     update_overhead, update = _line(points[0], points[-1])
     size = sum(parameter.numel() * parameter.element_size() for parameter in learner.task.parameters())
     size += learner.weights().numel() * 4
@@ -87,9 +91,21 @@ def measure_costs(config: TrainConfig) -> Costs:
         sums += (interval + 1) / period
         # Outside the window an update costs about a third.
         factor = interval / period + (1 - interval / period) / 3
+        factor *= 1 + (WINDOW_FACTOR - 1) * min(1.0, (interval - 1) / (LONG_WINDOW - 1))
         update, update_overhead = factor * update, factor * update_overhead
     kept = sum(tensor.nbytes for tensor in learner.state_dict().values())
     return Costs(step, update, sums * size, step_overhead, update_overhead, kept)
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Context in which this thread, and threads that it starts, run on one core."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _seconds_of_step(worker: RolloutWorker, learner: Learner, unroll: int) -> float:

@@ -152,7 +152,7 @@ def print_rows(rows: list[Row]) -> None:
             ("", "", "") if row.measured is None else (f"{row.measured:,.0f}", f"{row.error:+.0%}", f"{row.measured_lag:.1f}")
         )
         table.add_row(row.name, f"{row.predicted:,.0f}", *measured[:2], row.bottleneck, f"{row.lag:g}", measured[2])
-    Console().print(table)
+    Console(width=160).print(table)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

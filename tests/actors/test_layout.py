@@ -4,7 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from actors.layout import MAX_LAG, MIN_ENVS, SUM_LATENCY, SUM_SECONDS_PER_BYTE, Costs, Layout, choose_layout, predict
+from actors.layout import (
+    CONTENTION,
+    CROWDING,
+    MAX_LAG,
+    MIN_ENVS,
+    SERIAL_OVERHEAD,
+    SUM_LATENCY,
+    SUM_SECONDS_PER_BYTE,
+    Costs,
+    Layout,
+    choose_layout,
+    predict,
+)
 from actors.resources import Resources
 
 MS = 1e-3
@@ -24,10 +36,10 @@ def automatic(make_config, **options):
     ("costs", "batch_size", "cores", "gpus", "expected"),
     [
         (PLAIN, 32, 1, 0, "1 learner x (1 core, 32 games, serial)"),
-        (PLAIN, 32, 2, 0, "2 learners x (1 core, 16 games, serial)"),
-        (PLAIN, 32, 4, 0, "4 learners x (1 core, 16 games, serial)"),
-        (PLAIN, 32, 16, 0, "8 learners x (1 core, 1 actor with 16 games)"),
-        (PLAIN, 32, 64, 0, "4 learners x (12 cores, 4 actors with 8 games)"),
+        (PLAIN, 32, 2, 0, "1 learner x (1 core, 1 actor with 32 games)"),
+        (PLAIN, 32, 4, 0, "2 learners x (1 core, 1 actor with 16 games)"),
+        (PLAIN, 32, 16, 0, "1 learner x (10 cores, 6 actors with 16 games)"),
+        (PLAIN, 32, 64, 0, "4 learners x (13 cores, 3 actors with 10 games)"),
         (DISCOVERY, 8, 2, 0, "2 learners x (1 core, 16 games, serial)"),
         (DISCOVERY, 8, 4, 0, "1 learner x (3 cores, 1 actor with 16 games)"),
         (DISCOVERY, 8, 16, 0, "1 learner x (13 cores, 3 actors with 10 games)"),
@@ -90,17 +102,27 @@ def test_predicted_speed_by_hand(make_config):
     config = automatic(make_config, batch_size=5)
     costs = Costs(rollout=1 * MS, update=3 * MS, bytes_per_update=1e6)
     serial = Layout(1, "serial", Resources(0, 5, 1))
-    assert predict(serial, costs, config, cores=1).steps_per_second == pytest.approx(250)
+    playing = 0.1 * SERIAL_OVERHEAD
+    assert predict(serial, costs, config, cores=1).steps_per_second == pytest.approx(100 / (playing + 0.3))
     overlapped = Layout(1, "ray", Resources(1, 5, 1))
     assert predict(overlapped, costs, config, cores=2).steps_per_second == pytest.approx(1 / (3 * MS))
     five = Layout(5, "serial", Resources(0, 1, 1))
     exchange = 5 * SUM_LATENCY + SUM_SECONDS_PER_BYTE * 2 * 4 / 5 * 1e6
-    assert predict(five, costs, config, cores=5).steps_per_second == pytest.approx(100 / (0.08 + exchange))
+    assert predict(five, costs, config, cores=5).steps_per_second == pytest.approx(
+        100 / (playing / 5 + CONTENTION * 0.06 + exchange)
+    )
+    crowded = Layout(1, "ray", Resources(4, 5, 1))
+    assert predict(crowded, costs, config, cores=2).steps_per_second == pytest.approx(100 / 0.3)
+    assert predict(crowded, replace(costs, rollout=5 * MS), config, cores=2).steps_per_second == pytest.approx(
+        100 / (CROWDING * (0.5 + 0.3) / 2)
+    )
     slower = replace(costs, step_overhead=10 * MS, update_overhead=50 * MS)
-    assert predict(serial, slower, config, cores=1).steps_per_second == pytest.approx(100 / (0.1 * (1 + 10 / 5) + 0.3 + 0.05))
+    assert predict(serial, slower, config, cores=1).steps_per_second == pytest.approx(
+        100 / (playing * (1 + 10 / 5) + 0.3 + 0.05)
+    )
     more_games = Layout(1, "serial", Resources(0, 20, 1))
     assert predict(more_games, slower, config, cores=1).steps_per_second == pytest.approx(
-        100 / (0.1 * (1 + 10 / 20) + 0.3 + 0.05)
+        100 / (playing * (1 + 10 / 20) + 0.3 + 0.05)
     )
     assert predict(overlapped, slower, config, cores=2).steps_per_second == pytest.approx(100 / 0.35)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from actors.layout import Costs
+from actors.layout import SERIAL_OVERHEAD, Costs
 from studies.benchmark import scaling
 from studies.benchmark.scaling import PAPER_FRAMES, Row, paper_cost, predict_machines
 
@@ -45,6 +45,6 @@ def test_every_configuration_is_measured_and_predicted(monkeypatch, tmp_path, ca
     assert {("none", 1, "ray", 4), ("none", 2, "ray", 1), ("reverse_gvf", 2, "serial", 0)} <= set(trained)
     assert json.loads((tmp_path / "scaling.json").read_text()) == result
     first = result["measured"][0]
-    assert first["predicted"] == pytest.approx(1000 / 3)
-    assert first["error"] == pytest.approx(1 / 3 - 1)
+    assert first["predicted"] == pytest.approx(1000 / (SERIAL_OVERHEAD + 2))
+    assert first["error"] == pytest.approx(1 / (SERIAL_OVERHEAD + 2) - 1)
     assert "rollouts" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.layout import RAY_OVERHEAD, Costs
+from actors.layout import SERIAL_OVERHEAD, Costs
 from configs.errors import ConfigError
 from studies.compare import estimate as sweep_estimate
 from studies.compare.estimate import Measured, estimate_sweep, finishing_time
@@ -60,12 +60,14 @@ def test_an_estimate_for_a_cluster_uses_the_model_of_a_layout(tmp_path, monkeypa
     serial = make_sweep(tmp_path / "serial", tasks=("none",), seeds=8)
     estimate = estimate_sweep(serial, serial.statuses(), cores=4)
     assert estimate.trials_at_once == 4
-    assert [found.frames_per_second for found in estimate.speeds.values()] == pytest.approx([1 / 4e-3])
-    assert estimate.hours == pytest.approx(2 * FRAMES * 4e-3 / 3600)
+    assert [found.frames_per_second for found in estimate.speeds.values()] == pytest.approx(
+        [1 / (SERIAL_OVERHEAD * 1e-3 + 3e-3)]
+    )
+    assert estimate.hours == pytest.approx(2 * FRAMES * step / 3600)
     on_gpus = make_sweep(tmp_path / "gpus", tasks=("none",), seeds=8, cores_per_trial=4, gpus_per_trial=0.5)
     estimate = estimate_sweep(on_gpus, on_gpus.statuses(), cores=64, gpus=2)
     assert estimate.trials_at_once == 4
-    played = 1e-3 * RAY_OVERHEAD / 3
+    played = 1e-3 / 3
     assert [found.frames_per_second for found in estimate.speeds.values()] == pytest.approx([1 / played])
     with pytest.raises(ConfigError, match=r"a trial takes 4 cores and 0\.5 GPUs; there are 64 cores"):
         estimate_sweep(on_gpus, on_gpus.statuses(), cores=64)
