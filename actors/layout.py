@@ -62,7 +62,7 @@ class Costs:
 
     def on_gpu(self) -> Costs:
         """With updates as fast as a GPU is assumed to make them."""
-        return replace(self, update=self.update / GPU_SPEED_UP)
+        return replace(self, update=self.update / GPU_SPEED_UP, update_overhead=self.update_overhead / GPU_SPEED_UP)
 
     def rollout_of(self, envs: int) -> float:
         """Per environment step, where `envs` environments step together."""

@@ -26,7 +26,7 @@ FEW_GAMES, MANY_GAMES = 4, 16
 """Games of the measured rollouts."""
 REPETITIONS = 2
 """Of which the fastest counts."""
-WINDOW_FACTOR, LONG_WINDOW = 1.4, 5
+WINDOW_FACTOR, LONG_WINDOW = 1.25, 5
 """Cost of an update in a long window of the meta-gradient, whose graphs no cache holds, relative to one in a window of one."""
 EXTREMES = [
     Costs(total * share, total * (1 - share), bytes_per_update)

@@ -73,7 +73,8 @@ def measure_data_plane(config: BenchmarkConfig, stop: threading.Event) -> dict[s
     spec = game_spec(training.env.game, training.env.protocol)
     weights = flat_weights(Agent(spec, config.torso))
     cores = available_cores()
-    resources = Resources(max(1, cores - 1), min(config.batch_size, MAX_ENVS), learner_threads=1)
+    # No core is kept for the learner, which computes nothing.
+    resources = Resources(cores, min(config.batch_size, MAX_ENVS), learner_threads=1)
     tell(f"starting Ray with {counted(resources.num_actors, 'actor')} and ready-made rollouts")
     pool = RayPool(training, resources, stop, actor=ReadyMadeActor)
     try:

@@ -113,17 +113,18 @@ def measure_rows(game: str, batch_size: int, seconds: float, stop: threading.Eve
     return rows
 
 
-def predict_machines(game: str, costs: Costs, batch_size: int) -> list[Row]:
+def predict_machines(game: str, costs: Costs) -> list[Row]:
     """Larger machines, with the layout that would be chosen there."""
     frames_per_step = game_spec(game, EnvConfig().protocol).frames_per_step
-    config = TrainConfig(env=EnvConfig(game=game), learner=LearnerConfig(batch_size=batch_size), run=RunConfig(frames=ENDLESS))
     rows = []
-    for name, cores, gpus in (
-        ("16 cores", 16, 0),
-        ("64 cores", 64, 0),
-        ("1 GPU, 64 cores", 64, 1),
-        ("8 GPUs, 512 cores", 512, 8),
+    for name, cores, gpus, batch_size in (
+        ("16 cores, batch 32", 16, 0, 32),
+        ("64 cores, batch 32", 64, 0, 32),
+        ("1 GPU, 64 cores, batch 32", 64, 1, 32),
+        ("8 GPUs, 512 cores, batch 256", 512, 8, 256),
     ):
+        learner = LearnerConfig(batch_size=batch_size)
+        config = TrainConfig(env=EnvConfig(game=game), learner=learner, run=RunConfig(frames=ENDLESS))
         there = costs.on_gpu() if gpus else costs
         chosen = choose_layout(config, there, cores, gpus)
         found = predict(chosen, there, config, cores, gpus)
@@ -166,7 +167,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     costs = measure_costs(
         TrainConfig(env=EnvConfig(game=options.game), task="reverse_gvf", learner=LearnerConfig(batch_size=options.batch_size))
     )
-    machines = predict_machines(options.game, costs, 32)
+    machines = predict_machines(options.game, costs)
     print_rows(rows)
     print_rows(machines)
     result = {

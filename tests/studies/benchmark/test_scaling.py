@@ -26,7 +26,7 @@ def test_the_cost_of_the_papers_experiment_by_hand():
 
 
 def test_larger_machines_are_predicted_to_be_faster():
-    speeds = [row.predicted for row in predict_machines("pong", Costs(0.8 * MS, 2.7 * MS, 1e7), batch_size=32)]
+    speeds = [row.predicted for row in predict_machines("pong", Costs(0.8 * MS, 2.7 * MS, 1e7))]
     assert speeds == sorted(speeds)
     assert speeds[-1] > 4 * speeds[0]
 

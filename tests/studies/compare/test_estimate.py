@@ -60,9 +60,8 @@ def test_an_estimate_for_a_cluster_uses_the_model_of_a_layout(tmp_path, monkeypa
     serial = make_sweep(tmp_path / "serial", tasks=("none",), seeds=8)
     estimate = estimate_sweep(serial, serial.statuses(), cores=4)
     assert estimate.trials_at_once == 4
-    assert [found.frames_per_second for found in estimate.speeds.values()] == pytest.approx(
-        [1 / (SERIAL_OVERHEAD * 1e-3 + 3e-3)]
-    )
+    step = SERIAL_OVERHEAD * 1e-3 + 3e-3
+    assert [found.frames_per_second for found in estimate.speeds.values()] == pytest.approx([1 / step])
     assert estimate.hours == pytest.approx(2 * FRAMES * step / 3600)
     on_gpus = make_sweep(tmp_path / "gpus", tasks=("none",), seeds=8, cores_per_trial=4, gpus_per_trial=0.5)
     estimate = estimate_sweep(on_gpus, on_gpus.statuses(), cores=64, gpus=2)
