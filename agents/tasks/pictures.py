@@ -9,14 +9,16 @@ from torch import Tensor
 
 SHOWN = 4
 """Number of frames shown of an unroll; TensorBoard's cards are about 500 pixels wide."""
-LEAST_HEAT, MOST_COVER = 0.2, 0.5
-"""Weaker saliency is not drawn, and the strongest covers this share of the frame below it."""
+DRAWN, MOST_COVER = 0.15, 0.6
+"""Share of a frame's pixels whose saliency is drawn, and how much the strongest covers of the frame below it."""
 
 
 def draw_questions(
     frames: Tensor, numbers: list[int], cumulant: Tensor, discount: Tensor, answer: Tensor, saliency: Tensor
 ) -> np.ndarray:
-    """Image [H, W, 3]: for each question a saliency map of its cumulant on some frames, its cumulant and its answer over time.
+    """Image [H, W, 3]: for each question where its cumulant looks in some frames, and its cumulant and answer over time.
+
+    Where it looks is where its saliency is highest in the frame.
 
     `frames` [T + 1, C, H, W]; `cumulant`, `discount`, `answer` [T + 1, n]; `saliency` [n, T + 1, H, W].
     """
@@ -24,13 +26,13 @@ def draw_questions(
     figure = Figure(figsize=(9.6, 2.0 * len(numbers)), dpi=100, layout="constrained")
     axes = figure.subplots(len(numbers), SHOWN + 1, squeeze=False, width_ratios=[*[1] * SHOWN, 1.5])
     for row, number in enumerate(numbers):
-        brightest = max(float(saliency[row].max()), 1e-12)
         for column, t in enumerate(times):
             axis = axes[row, column]
             axis.imshow(_picture(frames[t]), cmap="gray", vmin=0, vmax=255)
-            heat = (saliency[row, t] / brightest).sqrt().cpu().numpy()
-            cover = np.clip((heat - LEAST_HEAT) / (1 - LEAST_HEAT), 0, 1) ** 0.5
-            axis.imshow(heat, cmap="autumn", alpha=MOST_COVER * cover, vmin=LEAST_HEAT, vmax=1)
+            found = saliency[row, t]
+            least = found.flatten().quantile(1 - DRAWN)
+            heat = ((found - least) / (found.max() - least + 1e-12)).clamp(min=0).sqrt().cpu().numpy()
+            axis.imshow(heat, cmap="autumn", alpha=MOST_COVER * heat, vmin=0, vmax=1)
             axis.set(xticks=[], yticks=[])
             if row == 0:
                 axis.set_title(f"t = {t}", fontsize=11)

@@ -87,22 +87,23 @@ class QuestionTask(AuxiliaryTask):
     def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
         from agents.tasks.pictures import draw_questions
 
-        observations = inputs.observations
+        frames = inputs.observations[:, :, -self._channels :]
+        shown = int(frames.float().diff(dim=0).abs().flatten(2).mean((0, 2)).argmax())  # Where most happens.
         variance = prediction.flatten(0, 1).var(0)
         chosen = variance.argsort(descending=True)[:3]
         pixels = pixels.detach().requires_grad_()
         with torch.enable_grad():
             cumulant, discount = self.ask(pixels, inputs.batch)
-            gradients = [torch.autograd.grad(cumulant[:, 0, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
-        saliency = torch.stack([gradient[:, 0, -self._channels :].abs().sum(1) for gradient in gradients])
+            gradients = [torch.autograd.grad(cumulant[:, shown, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
+        saliency = torch.stack([gradient[:, shown, -self._channels :].abs().sum(1) for gradient in gradients])
         saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Gradients of single pixels are noisy.
         return {
             "questions": draw_questions(
-                observations[:, 0, -self._channels :],
+                frames[:, shown],
                 chosen.tolist(),
-                cumulant[:, 0, chosen].detach(),
-                discount[:, 0, chosen].detach(),
-                prediction[:, 0, chosen].detach(),
+                cumulant[:, shown, chosen].detach(),
+                discount[:, shown, chosen].detach(),
+                prediction[:, shown, chosen].detach(),
                 saliency,
             )
         }
