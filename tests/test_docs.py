@@ -29,7 +29,7 @@ FLAGS_OF_ALL = {"--help", "--version"}
 SUFFIXES = (".py", ".md", ".json", ".png", ".svg", ".csv", ".html", ".toml", ".yml", ".cff")
 PLACEHOLDER = re.compile(r"^runs/|(^|/)[A-Z]+(/|$)")
 """Paths that a user chooses: in `runs/`, or with a part in capitals and without a suffix, such as `DIR/report.html`."""
-IN_RUN_DIRECTORY = {"checkpoints/", "videos/"}
+IN_RUN_DIRECTORY = {"checkpoints/", "pictures/", "videos/"}
 WRITTEN_BY_THE_READER = {"my_tasks.py", "my_torsos.py"}
 """The files that docs/adding_a_task.md adds."""
 OF_THE_PAGE = "--inverse-dynamics-weight"
