@@ -136,14 +136,15 @@ def measure_batches(pool: RayPool, weights: Tensor, frames_per_step: int, second
         frames += batch.steps * frames_per_step
         in_window += batch.steps * frames_per_step
         size += sum(getattr(batch, item.name).nbytes for item in fields(batch))
+    taken = time.perf_counter() - start
     return {
-        "seconds": time.perf_counter() - start,
+        "seconds": taken,
         "driver_seconds": time.thread_time() - busy,
         "collate_seconds": pool.report().collate_seconds,
         "frames": frames,
         "updates": updates,
         "bytes": size,
-        "slowest": min(speeds),
+        "slowest": min(*speeds, frames / taken),
     }
 
 

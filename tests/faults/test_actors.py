@@ -91,6 +91,7 @@ def assert_private():
     assert is_token_auth_enabled()
 
 
+@pytest.mark.slow
 def test_one_of_two_actors_always_fails_and_the_other_continues_until_the_limit(make_config, monkeypatch, tmp_path, never):
     monkeypatch.setenv(SOUND, str(tmp_path / "sound"))
     monkeypatch.setattr(ray_pool, "MAX_FAILURES", 3)

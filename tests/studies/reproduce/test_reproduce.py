@@ -29,7 +29,7 @@ SHORT = {
 }
 
 
-@pytest.fixture(params=[pytest.param(name, marks=() if name == "lambda" else pytest.mark.slow) for name in SHORT])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) for name in SHORT])
 def study(request, monkeypatch):
     module, changes = SHORT[request.param]
     for name, value in changes.items():
@@ -100,6 +100,7 @@ def test_a_study_stops_on_request_and_refuses_other_settings(study, tmp_path):
         STUDIES[study](ReproduceConfig(out=str(tmp_path), runs=2, seed=5), stop)
 
 
+@pytest.mark.slow
 def test_the_anomaly_probability_rises_with_the_anomaly(monkeypatch, tmp_path, never):
     monkeypatch.setitem(reproduce_microdrone.SETTINGS, "learning_steps", 60_000)
     monkeypatch.setitem(reproduce_microdrone.SETTINGS, "watching_steps", 4_000)
