@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -119,6 +119,10 @@ class BenchmarkConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+    def measured_with(self) -> dict[str, Any]:
+        """The settings that the figures depend on."""
+        return {name: getattr(self, name) for name in ("game", "torso", "unroll", "batch_size")}
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,7 @@ def measure_data_plane(config: BenchmarkConfig, stop: threading.Event) -> dict[s
     rollout_frames = resources.envs_per_actor * config.unroll * spec.frames_per_step
     frames = moved["frames"]
     return {
-        "game": config.game,
-        "torso": config.torso,
-        "unroll": config.unroll,
-        "batch_size": config.batch_size,
+        **config.measured_with(),
         "cores": cores,
         "actors": resources.num_actors,
         "envs_per_actor": resources.envs_per_actor,

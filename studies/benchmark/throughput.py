@@ -92,10 +92,7 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
             training, cores, playing, lambda each: measure_training(each, config.seconds, stop), stop
         )
     return {
-        "game": config.game,
-        "torso": config.torso,
-        "unroll": config.unroll,
-        "batch_size": config.batch_size,
+        **config.measured_with(),
         "cores": cores,
         "learners": layout.learners,
         "pool": layout.pool,

@@ -66,6 +66,15 @@ def actors_on(hosts, host):
     return hosts.count(host, "RolloutActor")
 
 
+def train_on_three(hosts):
+    """A run that has begun, with an actor on each of three hosts."""
+    start_cluster(hosts, 1, 1, 1)
+    process = train(hosts, 0, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 3)
+    wait_until(lambda: process.poll() is not None or actors_on(hosts, 2), LIMIT)
+    wait_for_metrics(hosts, process)
+    return process
+
+
 def test_learners_and_actors_on_three_hosts(hosts):
     start_cluster(hosts, 2, 2, 2)
     process = train(hosts, 0, *TRAIN, "--frames", FRAMES, "--learners", 2, "--num-actors", 2, "--learner-resource", "host1")
@@ -85,20 +94,14 @@ def test_the_automatic_layout_uses_the_cluster(hosts):
 
 
 def test_a_host_that_is_killed_is_absorbed(hosts):
-    start_cluster(hosts, 1, 1, 1)
-    process = train(hosts, 0, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 3)
-    wait_until(lambda: process.poll() is not None or actors_on(hosts, 2), LIMIT)
-    wait_for_metrics(hosts, process)
+    process = train_on_three(hosts)
     hosts.kill(2)
     assert_finished(hosts, process, 3 * FRAMES)
     assert "failed and is replaced" in lines(hosts)
 
 
 def test_a_link_that_is_down_for_a_while_is_absorbed(hosts):
-    start_cluster(hosts, 1, 1, 1)
-    process = train(hosts, 0, *TRAIN, "--frames", 3 * FRAMES, "--learners", 1, "--num-actors", 3)
-    wait_until(lambda: process.poll() is not None or actors_on(hosts, 2), LIMIT)
-    wait_for_metrics(hosts, process)
+    process = train_on_three(hosts)
     hosts.link(2, up=False)
     time.sleep(20)
     hosts.link(2, up=True)
