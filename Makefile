@@ -1,5 +1,8 @@
-# PYTHON=python3.13 chooses the interpreter; without it the first of these that works is taken.
+# PYTHON=python3.13 chooses the interpreter; without it the first of these that works is taken. Those that pyenv has
+# installed without making them active count as well.
 CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
+PYENV = $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions
+INTERPRETERS = $(foreach name,$(CANDIDATES),$(name) $(wildcard $(PYENV)/*/bin/$(name)))
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -9,16 +12,16 @@ FRAMES ?= 400_000
 SEED ?= 1
 SUPPORTED = import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 VERSION = import platform; print(platform.python_version())
+FIND = for python in $(INTERPRETERS); do if $$python -c '$(SUPPORTED)' 2>/dev/null; then found=$$python; break; fi; done
 
 .PHONY: setup lock train test test-slow test-browser chaos lint clean
 
 setup: $(VENV)/ready
-	@if [ -n "$(PYTHON)" ] && [ "$$($(PYTHON) -c '$(VERSION)')" != "$$($(BIN)/python -c '$(VERSION)')" ]; then \
+	@$(FIND); if [ -n "$(PYTHON)" ] && [ "$$($$found -c '$(VERSION)' 2>/dev/null)" != "$$($(BIN)/python -c '$(VERSION)')" ]; then \
 	  echo "$(VENV) has Python $$($(BIN)/python -c '$(VERSION)'), not $(PYTHON): make clean first, or choose another VENV=DIR" >&2; exit 2; fi
 
 $(VENV)/ready: pyproject.toml requirements.lock
-	@for python in $(CANDIDATES); do if $$python -c '$(SUPPORTED)' 2>/dev/null; then found=$$python; break; fi; done; \
-	if [ -z "$$found" ]; then \
+	@$(FIND); if [ -z "$$found" ]; then \
 	  echo "Python 3.11, 3.12 or 3.13 with venv is needed, and none of these is one: $(CANDIDATES); install one (apt install python3.11-venv, pyenv install 3.13) or name it: make setup PYTHON=/path/to/python" >&2; exit 2; fi; \
 	echo "setting up $(VENV) with $$found (Python $$($$found -c '$(VERSION)'))"; \
 	$$found -m venv $(VENV)

@@ -76,6 +76,16 @@ def test_an_interpreter_can_be_named_and_is_not_ignored_later(tmp_path):
     assert done.stderr.startswith(".venv has Python 3.13.7, not python3.11: make clean first, or choose another VENV=DIR\n")
 
 
+def test_an_interpreter_of_pyenv_is_found_where_its_shim_is_not_active(tmp_path):
+    interpreter(tmp_path, "python3.13", supported=False)  # The shim: it knows no active version of that name.
+    installed = tmp_path / ".pyenv" / "versions" / "3.13.7"
+    installed.mkdir(parents=True)
+    interpreter(installed, "python3.13")
+    done = make(tmp_path, "setup", "PYTHON=python3.13")
+    assert (done.returncode, done.stdout.split()[4]) == (0, str(installed / "bin" / "python3.13")), done.stderr
+    assert make(tmp_path, "setup", "PYTHON=python3.13").returncode == 0
+
+
 @pytest.mark.parametrize("named", [(), ("PYTHON=python3.10",)])
 def test_without_a_supported_interpreter_one_line_says_what_is_missing(tmp_path, named):
     interpreter(tmp_path, "python3.10", supported=False)
