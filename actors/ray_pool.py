@@ -106,10 +106,10 @@ class FailureLog:
         log.warning("actor %d failed and is replaced%s", actor, text)
         self._open[kind] = (time.monotonic(), {actor})
 
-    def flush(self) -> None:
-        """Log what has been held back long enough."""
+    def flush(self, at_once: bool = False) -> None:
+        """Log what has been held back long enough, or all of it."""
         for kind, (since, _) in list(self._open.items()):
-            if time.monotonic() - since >= self._seconds:
+            if at_once or time.monotonic() - since >= self._seconds:
                 self._log_others(kind)
 
     def _log_others(self, kind: str) -> None:
@@ -210,6 +210,7 @@ class RayPool:
             raise ValueError(f"the state is damaged: a pool cannot have created {self._created} actors")
 
     def close(self) -> None:
+        self._failure_log.flush(at_once=True)
         if self._owns_ray:
             stop_ray()
             return

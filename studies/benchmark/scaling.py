@@ -1,6 +1,9 @@
 """How far training scales: the model of a layout beside measured runs, and its predictions for larger machines.
 
 python -m studies.benchmark.scaling --out results/scaling
+
+With --ray-address, layouts with actors are measured on the nodes of that cluster (docs/scaling.md has an example with hosts
+that share one machine).
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ class Row:
         return None if self.measured is None else self.predicted / self.measured - 1
 
 
-def configurations(game: str, batch_size: int) -> Iterator[tuple[str, TrainConfig, Layout]]:
-    """Those that are measured here: actors, learners and both kinds of pool, plain and with discovery."""
+def configurations(game: str, batch_size: int, ray_address: str = "") -> Iterator[tuple[str, TrainConfig, Layout]]:
+    """Those that are measured: actors, learners and both kinds of pool, plain and with discovery; on a cluster with actors."""
 
     def config(task: str, layout: Layout) -> TrainConfig:
         each = layout.resources
@@ -66,6 +69,7 @@ def configurations(game: str, batch_size: int) -> Iterator[tuple[str, TrainConfi
                 pool=layout.pool,
                 num_actors=each.num_actors,
                 envs_per_actor=each.envs_per_actor,
+                ray_address=ray_address,
             ),
             run=RunConfig(frames=ENDLESS, eval_episodes=0),
         )
@@ -79,17 +83,22 @@ def configurations(game: str, batch_size: int) -> Iterator[tuple[str, TrainConfi
     ]
     for task in ("none", "reverse_gvf"):
         for layout in layouts if task == "none" else (layouts[0], layouts[2], layouts[6]):
+            if ray_address and layout.pool == "serial":
+                continue
             yield f"{task}: {layout.describe()}", config(task, layout), layout
 
 
-def measure_rows(game: str, batch_size: int, seconds: float, stop: threading.Event) -> list[Row]:
-    """Measure every configuration on this machine beside its prediction."""
+def measure_rows(game: str, batch_size: int, seconds: float, stop: threading.Event, ray_address: str = "") -> list[Row]:
+    """Measure every configuration on this machine, or on the nodes of a cluster, beside its prediction.
+
+    The nodes are taken for hosts that share the cores of this machine: for a real cluster the prediction is too low.
+    """
     keep_freed_memory()
     set_threads(1)
     cores = available_cores()
     known: dict[str, Costs] = {}
     rows = []
-    for name, config, layout in configurations(game, batch_size):
+    for name, config, layout in configurations(game, batch_size, ray_address):
         frames_per_step = game_spec(game, config.env.protocol).frames_per_step
         if config.task not in known:
             set_threads(1)
@@ -99,7 +108,7 @@ def measure_rows(game: str, batch_size: int, seconds: float, stop: threading.Eve
         measured = measure_training(
             config.with_run(log_frames=UPDATES_PER_LINE * steps * frames_per_step), seconds, stop, ("policy/lag",)
         )
-        found = predict(layout, known[config.task], config, cores)
+        found = predict(layout, known[config.task], config, cores, cores_here=1 if ray_address else cores)
         rows.append(
             Row(
                 name,
@@ -162,8 +171,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--game", default="pong")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run, after its warm-up")
+    parser.add_argument("--ray-address", default="", help="of a cluster, for instance 10.77.0.1:6379; otherwise this machine")
     options = parser.parse_args(arguments)
-    rows = measure_rows(options.game, options.batch_size, options.seconds, threading.Event())
+    rows = measure_rows(options.game, options.batch_size, options.seconds, threading.Event(), options.ray_address)
     costs = measure_costs(
         TrainConfig(env=EnvConfig(game=options.game), task="reverse_gvf", learner=LearnerConfig(batch_size=options.batch_size))
     )

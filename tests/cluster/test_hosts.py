@@ -33,7 +33,7 @@ def start_cluster(hosts, *cpus):
     """Ray nodes with the given CPUs on the first hosts, all of which have joined."""
     for host, number in enumerate(cpus):
         hosts.ray(host, number, resources=json.dumps({f"host{host}": 9}))
-        wait_until(lambda host=host: "Ray runtime started" in (hosts.directory / f"node{host}" / "log").read_text(), LIMIT)
+        wait_until(lambda host=host: hosts.has_node(host), LIMIT)
 
 
 def lines(hosts, log="driver.log"):

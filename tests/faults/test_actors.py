@@ -137,8 +137,8 @@ def test_the_actors_of_a_lost_node_take_two_lines(caplog, monkeypatch):
     ):
         clock[0] = second
         failures.add(actor, kind, f": {kind}")
-    clock[0] = 20.0
-    failures.flush()
+    failures.add(4, "died", ": died")
+    failures.flush(at_once=True)
     failures.flush()
     assert [record.getMessage() for record in caplog.records] == [
         "actor 0 failed and is replaced: died",
@@ -146,6 +146,7 @@ def test_the_actors_of_a_lost_node_take_two_lines(caplog, monkeypatch):
         "2 more actors failed in the same way (died) and will be replaced",
         "actor 0 failed and is replaced: died",
         "actor 3 failed and is replaced: died",
+        "1 more actor failed in the same way (died) and will be replaced",
     ]
 
 

@@ -1,6 +1,9 @@
 """Hosts of a cluster on one machine: network namespaces with addresses of their own, joined by a bridge.
 
 The bridge lives in a namespace too, so nothing of it can be reached from outside.
+
+As a program it runs a command on the first of some hosts, each with a Ray node:
+python -m tests.helpers.hosts 3 python launch.py train --game pong --ray-address 10.77.0.1:6379
 """
 
 import os
@@ -8,10 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import psutil
+
+from tests.helpers.running import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 RAY = Path(sys.executable).with_name("ray")
@@ -95,6 +101,10 @@ class Hosts:
         log = (own / "log").open("a")
         return self.start(host, *command, stdout=log, stderr=subprocess.STDOUT)
 
+    def has_node(self, host):
+        """Whether the Ray node of a host has started."""
+        return "Ray runtime started" in (self.directory / f"node{host}" / "log").read_text()
+
     def launch(self, host, *arguments, log="driver.log", env=None):
         """Start `launch.py` on a host; its output goes to a file."""
         output = (self.directory / log).open("a")
@@ -133,3 +143,16 @@ class Hosts:
             except psutil.Error:
                 continue
         return found
+
+
+def main(number, *command):
+    """Run a command on the first of `number` hosts, each with a Ray node of one CPU; returns its exit code."""
+    with tempfile.TemporaryDirectory() as directory, Hosts(int(number), directory) as hosts:
+        for host in range(int(number)):
+            hosts.ray(host, cpus=1)
+            wait_until(lambda host=host: hosts.has_node(host), 120)
+        return hosts.start(0, *command).wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -31,20 +31,37 @@ def test_larger_machines_are_predicted_to_be_faster():
     assert speeds[-1] > 4 * speeds[0]
 
 
-def test_every_configuration_is_measured_and_predicted(monkeypatch, tmp_path, capsys):
-    trained = []
-
-    def measure(config, seconds, stop, also):
-        trained.append((config.task, config.learner.learners, config.actors.pool, config.actors.num_actors))
-        return {"frames_per_second": 1000.0, "policy/lag": 2.0}
-
-    monkeypatch.setattr(scaling, "measure_training", measure)
+@pytest.fixture
+def trained(monkeypatch):
+    """The configs that were measured, instead of measuring them."""
+    configs = []
+    found = {"frames_per_second": 1000.0, "policy/lag": 2.0}
+    monkeypatch.setattr(scaling, "measure_training", lambda config, *_: configs.append(config) or found)
     monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e6))
+    return configs
+
+
+def layouts(configs):
+    return [(config.task, config.learner.learners, config.actors.pool, config.actors.num_actors) for config in configs]
+
+
+def test_every_configuration_is_measured_and_predicted(trained, tmp_path, capsys):
     result = scaling.main(["--out", str(tmp_path), "--game", "catch"])
     assert len(trained) == len(result["measured"]) == 11
-    assert {("none", 1, "ray", 4), ("none", 2, "ray", 1), ("reverse_gvf", 2, "serial", 0)} <= set(trained)
+    assert {("none", 1, "ray", 4), ("none", 2, "ray", 1), ("reverse_gvf", 2, "serial", 0)} <= set(layouts(trained))
     assert json.loads((tmp_path / "scaling.json").read_text()) == result
     first = result["measured"][0]
     assert first["predicted"] == pytest.approx(1000 / (SERIAL_OVERHEAD + 2))
     assert first["error"] == pytest.approx(1 / (SERIAL_OVERHEAD + 2) - 1)
     assert "rollouts" in capsys.readouterr().out
+
+
+def test_a_cluster_has_the_layouts_with_actors_and_sums_over_the_network(trained, tmp_path):
+    result = scaling.main(["--out", str(tmp_path), "--game", "catch", "--ray-address", "10.77.0.1:6379"])
+    none, discovery = [("none", 1, "ray", actors) for actors in (1, 2, 3, 4)], [("reverse_gvf", 1, "ray", 1)]
+    assert layouts(trained) == [*none, ("none", 2, "ray", 1), *discovery]
+    assert {config.actors.ray_address for config in trained} == {"10.77.0.1:6379"}
+    here = scaling.main(["--out", str(tmp_path), "--game", "catch"])
+    slower, faster = ([row["predicted"] for row in each["measured"] if "2 learners x (1 core, 1 actor" in row["name"]]
+                      for each in (result, here))  # fmt: skip
+    assert slower < faster
