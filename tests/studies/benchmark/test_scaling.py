@@ -37,7 +37,7 @@ def trained(monkeypatch):
     configs = []
     found = {"frames_per_second": 1000.0, "policy/lag": 2.0}
     monkeypatch.setattr(scaling, "measure_training", lambda config, *_: configs.append(config) or found)
-    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e6))
+    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e8))
     return configs
 
 
