@@ -37,7 +37,7 @@ def trained(monkeypatch):
     configs = []
     found = {"frames_per_second": 1000.0, "policy/lag": 2.0}
     monkeypatch.setattr(scaling, "measure_training", lambda config, *_: configs.append(config) or found)
-    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e8))
+    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, 1e6))
     return configs
 
 
@@ -56,7 +56,8 @@ def test_every_configuration_is_measured_and_predicted(trained, tmp_path, capsys
     assert "rollouts" in capsys.readouterr().out
 
 
-def test_a_cluster_has_the_layouts_with_actors_and_sums_over_the_network(trained, tmp_path):
+def test_a_cluster_has_the_layouts_with_actors_and_sums_over_the_network(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling, "measure_costs", lambda config: Costs(1 * MS, 2 * MS, bytes_per_update=1e8))
     result = scaling.main(["--out", str(tmp_path), "--game", "catch", "--ray-address", "10.77.0.1:6379"])
     none, discovery = [("none", 1, "ray", actors) for actors in (1, 2, 3, 4)], [("reverse_gvf", 1, "ray", 1)]
     assert layouts(trained) == [*none, ("none", 2, "ray", 1), *discovery]
