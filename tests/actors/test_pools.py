@@ -138,7 +138,9 @@ def test_waiting_trajectories_of_a_checkpoint_are_checked(make_pool, name, chang
         pool.load_state_dict(tensors | {f"waiting.{name}": change(tensors[f"waiting.{name}"])}, values)
 
 
-@pytest.mark.parametrize("given", ["a core", "a core that is not there", "none"])
+@pytest.mark.parametrize(
+    "given", ["a core", *(pytest.param(name, marks=pytest.mark.slow) for name in ("a core that is not there", "none"))]
+)
 def test_an_actor_is_pinned_to_its_core_if_it_has_one(make_pool, monkeypatch, given):
     usable = psutil.Process().cpu_affinity()
     monkeypatch.setattr("actors.ray_pool.cores_to_pin", lambda resources: [1000] if "not there" in given else usable[-1:])
@@ -148,6 +150,7 @@ def test_an_actor_is_pinned_to_its_core_if_it_has_one(make_pool, monkeypatch, gi
     assert actor.cpu_affinity() == (usable[-1:] if given == "a core" else usable)
 
 
+@pytest.mark.slow
 def test_a_local_ray_records_no_task_events(make_pool):
     pool, _ = make_pool("ray")
     pool.next_batch()

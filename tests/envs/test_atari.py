@@ -108,7 +108,7 @@ def test_trajectories_are_a_function_of_the_seed(protocol):
 
 
 @pytest.mark.parametrize("protocol", ["impala", "machado"])
-@pytest.mark.parametrize("steps", [250, 700])
+@pytest.mark.parametrize("steps", [250, pytest.param(700, marks=pytest.mark.slow)])
 def test_a_restored_stream_continues_identically(monkeypatch, protocol, steps):
     """Also with games that are not the first of their seed."""
     monkeypatch.setattr("envs.atari.GAMES_PER_SEED", 3)

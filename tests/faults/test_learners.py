@@ -58,6 +58,7 @@ def final_state(config):
     return RunDirectory(config.run_path).checkpoints(keep=1).newest()
 
 
+@pytest.mark.slow
 def test_two_learners_are_reproducible_also_across_interrupt_and_resume(make_config, tmp_path, monkeypatch, never):
     options = {"task": "reverse_gvf", "meta_interval": 3, "learners": 2, "frames": 300, "num_questions": 4}
     whole = make_config(run_dir=str(tmp_path / "whole"), **options)

@@ -22,7 +22,7 @@ CANNOT_PASS = {
 }
 
 
-@pytest.mark.parametrize("discount", [0.0, 0.9])
+@pytest.mark.parametrize("discount", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 def test_the_checks_of_scikit_learn(discount):
     """All of them without a past, and with one all but the two that forbid a past."""
     found = check_estimator(RetrospectiveDetector(discount, epochs=1, bins=4, quantiles=5), on_fail=None, on_skip=None)

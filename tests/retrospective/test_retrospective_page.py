@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "retrospective.md"
 
 
+@pytest.mark.slow
 def test_the_documented_monitor_raises_its_alarm_for_weak_motors(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     found: dict[str, object] = {"__name__": "example"}

@@ -164,6 +164,7 @@ def test_varied_settings_appear_in_the_report_and_in_hparams(tmp_path, never, un
     assert {path.name for path in (tmp_path / "g" / "overlay").iterdir()} == set(listed)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
 def test_a_trial_with_ray_actors(tmp_path, never, unmeasured):
     config = CompareConfig(
