@@ -59,10 +59,22 @@ def on_terminal() -> bool:
 
 
 class Progress:
-    """Counts things, each a `unit`, up to `total`, with speed over the last `window` seconds, time left and a remark."""
+    """Counts things, each a `unit`, up to `total`, with speed over the last `window` seconds, time left and a remark.
 
-    def __init__(self, label: str, total: int, done: int = 0, unit: str = "frame", window: float = SPEED_WINDOW_SECONDS):
+    With `starts_slowly` the time until the first ones, in which processes start, does not count.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        done: int = 0,
+        unit: str = "frame",
+        window: float = SPEED_WINDOW_SECONDS,
+        starts_slowly: bool = False,
+    ):
         self._label, self._total, self._unit, self._window = label, total, unit, window
+        self._starting = starts_slowly
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), done)])
         self._start = time.monotonic()
         self._next_line = next_line(0.0)
@@ -78,6 +90,9 @@ class Progress:
 
     def update(self, done: int, remark: str = "") -> None:
         now = time.monotonic()
+        if self._starting:
+            self._recent.clear()
+            self._starting = False
         self._recent.append((now, done))
         while now - self._recent[0][0] > self._window and len(self._recent) > 2:
             self._recent.popleft()
@@ -98,8 +113,9 @@ class Progress:
 
     def _describe(self, done: int, remark: str) -> str:
         speed = self._speed()
-        rate = f"{speed:,.0f}/s" if speed >= 10 else f"{60 * speed:,.1f}/min"
-        text = f"{done:,} / {counted(self._total, self._unit)}, {rate}"
+        text = f"{done:,} / {counted(self._total, self._unit)}"
+        if len(self._recent) > 1:
+            text += f", {speed:,.0f}/s" if speed >= 10 else f", {60 * speed:,.1f}/min"
         return f"{text}, {remark}" if remark else text
 
     def _time_left(self, done: int) -> str:

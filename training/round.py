@@ -138,7 +138,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
         writer.text("run", describe_run(config), learner.frame)
         writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
         writer.charts(custom_charts(learner.task))
-        progress = Progress(config.env.game, config.run.frames, learner.frame)
+        progress = Progress(config.env.game, config.run.frames, learner.frame, starts_slowly=True)
     pool.publish(learner.weights(), learner.version)
     try:
         while learner.frame < config.run.frames and not (stop.is_set() and run.ranks.size == 1):

@@ -40,6 +40,16 @@ def test_slow_things_are_counted_by_the_minute(clock, capsys):
     assert capsys.readouterr().err == "evaluating pong: 3 / 30 games, 3.0/min, 0:09:00 left\n"
 
 
+def test_the_time_until_the_first_frames_says_nothing_about_the_speed(clock, capsys):
+    bar = Progress("pong", total=1000, starts_slowly=True)
+    clock.now += 14
+    bar.update(10)
+    assert capsys.readouterr().err == "pong: 10 / 1,000 frames, unknown time left\n"
+    clock.now += 9
+    bar.update(190)
+    assert capsys.readouterr().err == "pong: 190 / 1,000 frames, 20/s, 0:00:41 left\n"
+
+
 def test_one_thing_is_counted_as_one(clock, capsys):
     bar = Progress("evaluating pong", total=1, unit="game")
     clock.now += PLAIN_SECONDS
