@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 RUN_DIR ?= runs/crazy_climber-$(shell date +%Y%m%d-%H%M%S)
-FRAMES ?= 400_000
+FRAMES ?= 360_000
 SEED ?= 1
 SUPPORTED = import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 VERSION = import platform; print(platform.python_version())

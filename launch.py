@@ -244,6 +244,8 @@ def run_command(arguments: Sequence[str]) -> int:
     threading.excepthook = report_thread
     # Torch's threads would spin while they wait for each other, on cores that actors need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Learners on other hosts: that their addresses have no names is no news.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not arguments or arguments[0] in ("-h", "--help"):
         print_help()
         return 0 if arguments else 2

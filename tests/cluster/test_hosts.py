@@ -59,6 +59,7 @@ def assert_finished(hosts, process, frames=FRAMES, log="driver.log"):
     assert curve == sorted(set(curve))
     assert curve[-1] == result["frames"]
     assert "Traceback" not in lines(hosts, log)
+    assert "[W" not in lines(hosts, log)
     assert len(lines(hosts, log).splitlines()) < 60
 
 

@@ -7,6 +7,7 @@ python -m tests.helpers.hosts 3 python launch.py train --game pong --ray-address
 """
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -147,7 +148,7 @@ class Hosts:
 
 def main(number, *command):
     """Run a command on the first of `number` hosts, each with a Ray node of one CPU; returns its exit code."""
-    with tempfile.TemporaryDirectory() as directory, Hosts(int(number), directory) as hosts:
+    with tempfile.TemporaryDirectory() as directory, Hosts(int(number), directory, secrets.token_hex(32)) as hosts:
         for host in range(int(number)):
             hosts.ray(host, cpus=1)
             wait_until(lambda host=host: hosts.has_node(host), 120)
