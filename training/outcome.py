@@ -99,7 +99,7 @@ def keep_pictures(run_dir: Path, images: dict[str, np.ndarray]) -> None:
         data = io.BytesIO()
         Image.fromarray(image).save(data, "png")
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, data.getvalue())
         except OSError as error:
             log.warning("%s cannot be written: %s", path, explain(error))

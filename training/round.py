@@ -135,7 +135,7 @@ def _train_to_end(run: TrainingRun, stop: threading.Event, writer: MetricsWriter
     progress = None
     curve: list[float] = []
     if writer is not None:
-        writer.text("run", describe_run(config), learner.frame)
+        writer.text("commands", describe_run(config), learner.frame)
         writer.text("config", f"```\n{json.dumps(config.to_dict(), indent=2)}\n```", learner.frame)
         writer.charts(custom_charts(learner.task))
         progress = Progress(config.env.game, config.run.frames, learner.frame, starts_slowly=True)

@@ -85,7 +85,7 @@ class QuestionTask(AuxiliaryTask):
         return TaskLoss(0.5 * (error**2).sum(-1) / error.shape[-1] ** 0.5, mask, metrics, histograms)
 
     def pictures(self, prediction: Tensor, pixels: Tensor, inputs: TaskInputs) -> dict[str, np.ndarray]:
-        from agents.tasks.pictures import draw_questions
+        from agents.tasks.pictures import draw_question, draw_questions
 
         frames = inputs.observations[:, :, -self._channels :]
         shown = int(frames.float().diff(dim=0).abs().flatten(2).mean((0, 2)).argmax())  # Where most happens.
@@ -97,16 +97,14 @@ class QuestionTask(AuxiliaryTask):
             gradients = [torch.autograd.grad(cumulant[:, shown, q].sum(), pixels, retain_graph=True)[0] for q in chosen]
         saliency = torch.stack([gradient[:, shown, -self._channels :].abs().sum(1) for gradient in gradients])
         saliency = F.avg_pool2d(saliency, 5, stride=1, padding=2)  # Gradients of single pixels are noisy.
-        return {
-            "questions": draw_questions(
-                frames[:, shown],
-                chosen.tolist(),
-                cumulant[:, shown, chosen].detach(),
-                discount[:, shown, chosen].detach(),
-                prediction[:, shown, chosen].detach(),
-                saliency,
+        frames, numbers = frames[:, shown], chosen.tolist()
+        cumulant, discount, answer = (values[:, shown, chosen].detach() for values in (cumulant, discount, prediction))
+        pictures = {"questions": draw_questions(frames, numbers, cumulant, discount, answer, saliency)}
+        for i, number in enumerate(numbers):
+            pictures[f"questions/{i + 1}"] = draw_question(
+                frames, number, cumulant[:, i], discount[:, i], answer[:, i], saliency[i]
             )
-        }
+        return pictures
 
 
 def future_observations(observations: Tensor, batch: Batch, depth: int) -> Tensor:

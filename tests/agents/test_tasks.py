@@ -325,3 +325,5 @@ def test_pictures_are_rgb_images(name):
         assert image.shape[2] == 3
         assert image.std() > 0
     assert bool(images) == (name != "reward_prediction")
+    cards = {name: image.shape[1] for name, image in images.items() if "/" in name}
+    assert cards == (dict.fromkeys(("questions/1", "questions/2", "questions/3"), 340) if "gvf" in name else {})

@@ -83,8 +83,10 @@ def test_a_disk_that_refuses_a_film_or_a_picture_does_not_spoil_the_run(make_con
 
 def test_pictures_replace_earlier_ones(tmp_path):
     for shade in (10, 200):
-        keep_pictures(tmp_path, {"questions": np.full((4, 6, 3), shade, np.uint8)})
+        image = np.full((4, 6, 3), shade, np.uint8)
+        keep_pictures(tmp_path, {"questions": image, "questions/1": image[:1]})
     assert np.asarray(Image.open(tmp_path / "pictures" / "questions.png")).tolist() == [[[200] * 3] * 6] * 4
+    assert np.asarray(Image.open(tmp_path / "pictures" / "questions" / "1.png")).tolist() == [[[200] * 3] * 6]
 
 
 def test_the_text_tab_has_the_commands(make_config, monkeypatch):
