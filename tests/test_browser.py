@@ -102,12 +102,13 @@ def test_tensorboard_opens_a_run_on_its_return(browser, make_config, never, tmp_
         text = browser.read(f"{address}/#custom_scalars", "learning", "lag and speed", "questions", "meta-gradient")
         assert text.index("return of the last 100 games") < text.index("length of the last 100 games")
         text = browser.read(f"{address}/#hparams", "final/score", "changed", "reverse_gvf")
-        assert "unroll=5, batch_size=4, meta_interval=2" in text
+        assert "unroll=5, batch_size=4, " in text
+        assert "meta_interval=2" in text
 
 
 def test_the_report_opens_from_disk(browser, sweep):
     page = make_report(ReportConfig(directories=(str(sweep.out),))).page
-    text = browser.read(page.as_uri(), "Does reverse_gvf help?", "How it was made")
+    text = browser.read(page.as_uri(), "Does reverse_gvf help?", "Reproducibility")
     assert "8 of 8 trials are finished." in text
     widths = "[...document.images].map(image => image.naturalWidth)"
     shown = browser.call("Runtime.evaluate", expression=widths, returnByValue=True)["result"]["value"]
