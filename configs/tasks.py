@@ -90,6 +90,9 @@ class MetaConfig:
     meta_learning_rate: float = 0.0
     """Learning rate of the question network; 0 chooses by the length of the run: 0.15 over the number of question updates,
     between 1e-4 (10M frames with the other defaults) and 1e-3 (above which cumulants become constant)."""
+    meta_clip_norm: float = 0.0
+    """Clip of the meta-gradient's norm; 0 does not clip. The first meta-gradients of a run can be a thousand times as large as
+    later ones, and Adam then takes small steps for long."""
     meta_memory_gb: Annotated[float, Setting(role="execution")] = 4.0
     """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
     constant in K."""

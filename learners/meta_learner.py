@@ -58,6 +58,7 @@ class MetaLearner:
         """`updates` of theta in the whole run."""
         self._exact = config.meta_gradient == "exact"
         self._cosine = config.meta_cosine
+        self._clip_norm = config.meta_clip_norm
         self._objective = objective
         self._task = task
         self._theta_optimiser = optimiser
@@ -117,6 +118,8 @@ class MetaLearner:
         metrics["meta/gradient_norm"] = global_norm(gradient).item()
         if not math.isfinite(metrics["meta/gradient_norm"]):
             raise NonFiniteError(self._non_finite_part(outer, gradient))
+        if self._clip_norm and metrics["meta/gradient_norm"] > self._clip_norm:
+            torch._foreach_mul_(gradient, self._clip_norm / metrics["meta/gradient_norm"])
         before = [parameter.detach().clone() for parameter in window.phi]
         for parameter, bar in zip(window.phi, gradient, strict=True):
             parameter.grad = bar

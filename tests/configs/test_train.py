@@ -116,6 +116,7 @@ def test_only_settings_of_the_task_alter_its_learning(make_config):
     assert set(asking) - set(plain) == {
         "num_questions", "question_input", "question_torso", "normalise_cumulants", "scale_cumulants", "answer_lambda",
         "answer_weight", "meta_interval", "meta_period", "meta_gradient", "meta_optimiser", "meta_learning_rate",
+        "meta_clip_norm",
     }  # fmt: skip
     assert {"frames", "learning_rate", "torso", "pool", "stop_main_gradient"} <= set(plain)
     assert not {"game", "protocol", "seed", "task", "preset"} & set(plain)

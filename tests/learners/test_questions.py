@@ -162,6 +162,21 @@ def test_other_optimisers_move_the_questions_and_are_restored(make_learner, opti
     assert equal(phi(learner), phi(copy))
 
 
+def test_a_long_meta_gradient_is_clipped_and_a_short_one_is_not(make_learner):
+    def after(clip):
+        learner = make_learner(meta_optimiser="sgd", meta_learning_rate=0.5, meta_clip_norm=clip)
+        return [learner.step(random_batch(seed=update)) for update in range(4)][-1], phi(learner)
+
+    free, moved = after(0.0)
+    norm = free["meta/gradient_norm"]
+    assert free["meta/update_norm"] == pytest.approx(0.5 * norm)
+    clipped, moved_less = after(norm / 8)
+    assert clipped["meta/gradient_norm"] == norm
+    assert clipped["meta/update_norm"] == pytest.approx(0.5 * norm / 8, rel=1e-4)
+    assert not equal(moved, moved_less)
+    assert equal(after(2 * norm)[1], moved)
+
+
 def test_the_cosine_between_both_forms_is_logged_on_request_and_changes_nothing(make_learner):
     plain, curious = make_learner(normalise_cumulants=True), make_learner(normalise_cumulants=True, meta_cosine=True)
     for update in range(4):
