@@ -12,6 +12,7 @@ from tests.faults.test_ways_out import send
 from tests.helpers.running import is_gone, rollout_actors, start_command, wait_until
 
 
+@pytest.mark.slow
 def test_every_part_is_measured(monkeypatch, never, capsys):
     """With batches smaller than a trajectory, so that some updates need nothing new of the actors."""
     monkeypatch.setattr(benchmark, "WARM_UP_SECONDS", 0.2)
