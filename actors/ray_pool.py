@@ -62,7 +62,7 @@ class RolloutActor:
 
     def rollout(self, weights: np.ndarray, version: int) -> Trajectory:
         if version != self._version:
-            # torch warns that Ray's buffer is read-only; the weights are only copied from it.
+            # torch warns that Ray's buffer is read-only; the weights are only read.
             self._worker.set_weights(torch.from_numpy(weights.view()), version)
             self._version = version
         return self._worker.rollout()

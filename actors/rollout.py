@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from actors.trajectory import RolloutCost, Trajectory
-from agents.agent import Agent, load_flat_weights
+from agents.agent import Agent, use_flat_weights
 from agents.initialisation import skip_initialisation
 from configs.train import TrainConfig
 from envs.fields import FIELDS
@@ -44,8 +44,8 @@ class RolloutWorker:
         self._process = psutil.Process()
 
     def set_weights(self, weights: Tensor, version: int) -> None:
-        """Acts with these from the next step on; the version goes into every trajectory."""
-        load_flat_weights(self._agent, weights)
+        """Acts with these from the next step on, without copying them; the version goes into every trajectory."""
+        use_flat_weights(self._agent, weights)
         self._version = version
 
     @torch.inference_mode()

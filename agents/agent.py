@@ -111,12 +111,14 @@ def flat_weights(module: nn.Module) -> Tensor:
     return torch.cat([value.reshape(-1) for value in module.state_dict().values()]).cpu()
 
 
-def load_flat_weights(module: nn.Module, flat: Tensor) -> None:
-    """Copy a vector from `flat_weights` into a module of the same architecture."""
-    offset = 0
-    for value in module.state_dict().values():
-        size = value.numel()
-        value.copy_(flat[offset : offset + size].view(value.shape))
-        offset += size
-    if offset != flat.numel():
-        raise ValueError(f"{flat.numel()} weights were given to a network of {offset}; the architectures must be the same")
+def use_flat_weights(module: nn.Module, flat: Tensor) -> None:
+    """Make parameters and buffers of a module of the same architecture views of a vector from `flat_weights`.
+
+    Nothing is copied: the vector must not change while the module is used, and may lie in read-only memory.
+    """
+    values = list(module.state_dict(keep_vars=True).values())
+    sizes = [value.numel() for value in values]
+    if sum(sizes) != flat.numel():
+        raise ValueError(f"{flat.numel()} weights were given to a network of {sum(sizes)}; the architectures must be the same")
+    for value, part in zip(values, flat.split(sizes), strict=True):
+        value.data = part.view(value.shape)

@@ -32,7 +32,8 @@ from envs.registry import game_spec
 from learners.allocator import keep_freed_memory
 from training.progress import counted, tell
 
-WARM_UP_BATCHES = 20
+WARM_UP_BATCHES = 250
+"""Enough to have gone through the whole object store, whose pages every process maps when it first touches them."""
 WINDOW_SECONDS = 1.0
 """The slowest window says what is sustained."""
 BROADCASTS = (2, 200)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.agent import Agent, flat_weights, load_flat_weights
+from agents.agent import Agent, flat_weights, use_flat_weights
 from agents.batch import Batch
 from agents.torsos import TORSOS, Torso
 from envs.frame_stack import FrameStack
@@ -152,8 +152,8 @@ def test_the_initial_policy_is_nearly_uniform():
 def test_flat_weights_round_trip():
     source, target = Agent(SPEC, "shallow", 8), Agent(SPEC, "shallow", 8)
     source.set_background(random_batch().frames)
-    load_flat_weights(target, flat_weights(source))
+    use_flat_weights(target, flat_weights(source))
     for name, value in target.state_dict().items():
         assert torch.equal(value, source.state_dict()[name]), name
     with pytest.raises(ValueError, match="weights were given"):
-        load_flat_weights(Agent(SPEC, "shallow"), flat_weights(source))
+        use_flat_weights(Agent(SPEC, "shallow"), flat_weights(source))
