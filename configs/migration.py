@@ -52,6 +52,8 @@ def recorded_config(record: dict[str, Any], where: str) -> TrainConfig:
         values["learner"].setdefault("learners", 1)  # Before there could be several.
     if written_as < 3 and isinstance(values, dict):
         values = _with_settings_of_tasks(values, lambda flat: _settings_of(values.get("task"), flat))
+    if isinstance(values, dict):
+        _without_clip(values.get("auxiliary"))
     return TrainConfig.from_dict(values)
 
 
@@ -60,7 +62,16 @@ def recorded_sweep(values: Any, written_as: int) -> Any:
     values = migrate(values, written_as)
     if written_as < 3 and isinstance(values, dict) and isinstance(tasks := values.get("tasks"), list):
         values = _with_settings_of_tasks(values, lambda flat: {str(task): _settings_of(task, flat) for task in tasks})
+    if isinstance(values, dict) and isinstance(tables := values.get("auxiliary"), dict):
+        for table in tables.values():
+            _without_clip(table)
     return values
+
+
+def _without_clip(settings: Any) -> None:
+    """Complete the settings of discovery that were recorded before the meta-gradient could be clipped."""
+    if isinstance(settings, dict) and "meta_interval" in settings:
+        settings.setdefault("meta_clip_norm", 0.0)
 
 
 def _with_settings_of_tasks(values: dict[str, Any], split: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class QuestionConfig:
 
 QUESTION_TRAVEL = 0.15
 """Learning rate of the questions times number of question updates: how far Adam may move a parameter of theirs in a run."""
+CLIPPED_TRAVEL = 0.1 * QUESTION_TRAVEL
+"""The same with a clip of the meta-gradient, where Adam's steps do not shrink after the first ones."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,12 @@ class MetaConfig:
     meta_optimiser: Literal["adam", "rmsprop", "sgd"] = "adam"
     """Optimiser of the question network."""
     meta_learning_rate: float = 0.0
-    """Learning rate of the question network; 0 chooses by the length of the run: 0.15 over the number of question updates,
-    between 1e-4 (10M frames with the other defaults) and 1e-3 (above which cumulants become constant)."""
-    meta_clip_norm: float = 0.0
+    """Learning rate of the question network; 0 chooses by the length of the run: 0.015 over the number of question updates,
+    between 1e-5 (10M frames with the other defaults) and 1e-4 (above which answers do not follow); ten times as much without
+    --meta-clip-norm."""
+    meta_clip_norm: float = 1.0
     """Clip of the meta-gradient's norm; 0 does not clip. The first meta-gradients of a run can be a thousand times as large as
-    later ones, and Adam then takes small steps for long."""
+    later ones; unclipped, they decide what is asked, and Adam then takes small steps for long."""
     meta_memory_gb: Annotated[float, Setting(role="execution")] = 4.0
     """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
     constant in K."""
@@ -104,8 +107,9 @@ class MetaConfig:
 
     def question_learning_rate(self, updates: float) -> float:
         """Of a run with this many updates of the agent."""
-        chosen = min(max(QUESTION_TRAVEL * self.question_period / max(updates, 1), 1e-4), 1e-3)
-        return self.meta_learning_rate or chosen
+        travel = CLIPPED_TRAVEL if self.meta_clip_norm else QUESTION_TRAVEL
+        share = self.question_period / max(updates, 1)
+        return self.meta_learning_rate or travel * min(max(share, 1 / 1500), 1 / 150)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def fingerprint(game: str, task: str) -> dict[str, str]:
         flags = ["--game", game, "--task", task, "--frames", str(FRAMES), "--seed", "3", "--pool", "serial"]
         flags += ["--eval-episodes", "2", "--run-dir", str(run), "--learners", "1"]
         if task in ("gvf", "reverse_gvf"):
-            flags += ["--meta-learning-rate", "1e-4"]  # The default when the first hashes were recorded.
+            flags += ["--meta-learning-rate", "1e-4", "--meta-clip-norm", "0"]  # Defaults when the first hashes were recorded.
         command = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0))), sys.executable, str(ROOT / "launch.py"), "train"]
         subprocess.run([*command, *flags], check=True, capture_output=True, timeout=1200)
         return {"weights": _weights(run), "metrics": _metrics(run)}

@@ -37,6 +37,7 @@ def agent_config(game: str, agent: str, seed: int, frames: int, settings: dict[s
     learner = {name: value for name, value in settings.items() if name in LearnerConfig.__dataclass_fields__}
     task = "none" if agent in ("untrained", "impala") else agent
     kind = task_type(task)
+    settings = {"meta_clip_norm": 0.0} | settings  # The study was made without a clip.
     return TrainConfig(
         task=task,
         env=EnvConfig(game=game),

@@ -108,7 +108,9 @@ FORMAT_2 += ["--vary", "random_gvf.answer_weight=0.1,0.3", "--eval-episodes", "1
 
 def test_the_settings_of_a_task_are_read_from_the_table_of_all_tasks():
     config = RunDirectory(OLD / "format_2/run").read_config()
-    assert config.auxiliary == DiscoveryConfig(num_questions=4, meta_interval=4, answer_weight=0.2, meta_learning_rate=1e-4)
+    assert config.auxiliary == DiscoveryConfig(
+        num_questions=4, meta_interval=4, answer_weight=0.2, meta_learning_rate=1e-4, meta_clip_norm=0.0
+    )
     assert config.learner.stop_main_gradient
     random = RunDirectory(OLD / "format_2/sweep/catch-random_gvf-answer_weight=0.1-seed1").read_config()
     assert random.auxiliary == QuestionConfig(num_questions=4)
