@@ -155,5 +155,16 @@ def test_flat_weights_round_trip():
     use_flat_weights(target, flat_weights(source))
     for name, value in target.state_dict().items():
         assert torch.equal(value, source.state_dict()[name]), name
+    before = flat_weights(other := Agent(SPEC, "shallow"))
     with pytest.raises(ValueError, match="weights were given"):
-        use_flat_weights(Agent(SPEC, "shallow"), flat_weights(source))
+        use_flat_weights(other, flat_weights(source))
+    assert torch.equal(flat_weights(other), before)
+
+
+def test_flat_weights_are_not_copied_and_those_of_the_source_are_not_touched():
+    source, target = Agent(SPEC, "shallow"), Agent(SPEC, "shallow")
+    flat = flat_weights(source)
+    use_flat_weights(target, flat)
+    flat.zero_()
+    assert not any(value.any() for value in target.state_dict().values())
+    assert flat_weights(source).any()
