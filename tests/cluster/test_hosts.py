@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -21,9 +22,9 @@ TRAIN = ["train", "--game", "catch", "--torso", "shallow", "--batch-size", 8, "-
 
 
 @pytest.fixture
-def hosts(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("c", numbered=True)
-    with Hosts(3, directory, TOKEN) as made:
+def hosts():
+    # pytest's own directories are too deep for the sockets that Ray puts there.
+    with tempfile.TemporaryDirectory(prefix="hosts") as directory, Hosts(3, directory, TOKEN) as made:
         yield made
     namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert not any(name in namespaces for name in made.names)
@@ -32,8 +33,7 @@ def hosts(tmp_path_factory):
 def start_cluster(hosts, *cpus):
     """Ray nodes with the given CPUs on the first hosts, all of which have joined."""
     for host, number in enumerate(cpus):
-        hosts.ray(host, number, resources=json.dumps({f"host{host}": 9}))
-        wait_until(lambda host=host: hosts.has_node(host), LIMIT)
+        hosts.join(host, number, resources=json.dumps({f"host{host}": 9}))
 
 
 def lines(hosts, log="driver.log"):

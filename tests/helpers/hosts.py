@@ -23,6 +23,8 @@ from tests.helpers.running import wait_until
 ROOT = Path(__file__).parent.parent.parent
 RAY = Path(sys.executable).with_name("ray")
 PORT = 6379
+START_SECONDS = 300
+"""For a Ray node, on a busy machine."""
 
 
 def unavailable():
@@ -104,7 +106,16 @@ class Hosts:
 
     def has_node(self, host):
         """Whether the Ray node of a host has started."""
-        return "Ray runtime started" in (self.directory / f"node{host}" / "log").read_text()
+        return "Ray runtime started" in self._log(host)
+
+    def _log(self, host):
+        return (self.directory / f"node{host}" / "log").read_text()
+
+    def join(self, host, cpus, resources="{}"):
+        """Start a Ray node on a host and wait until it belongs to the cluster."""
+        node = self.ray(host, cpus, resources)
+        wait_until(lambda: self.has_node(host) or node.poll() is not None, START_SECONDS)
+        assert self.has_node(host), self._log(host)
 
     def launch(self, host, *arguments, log="driver.log", env=None):
         """Start `launch.py` on a host; its output goes to a file."""
@@ -150,8 +161,7 @@ def main(number, *command):
     """Run a command on the first of `number` hosts, each with a Ray node of one CPU; returns its exit code."""
     with tempfile.TemporaryDirectory() as directory, Hosts(int(number), directory, secrets.token_hex(32)) as hosts:
         for host in range(int(number)):
-            hosts.ray(host, cpus=1)
-            wait_until(lambda host=host: hosts.has_node(host), 120)
+            hosts.join(host, cpus=1)
         return hosts.start(0, *command).wait()
 
 
