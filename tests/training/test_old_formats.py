@@ -13,7 +13,7 @@ import pytest
 
 import launch
 from configs.errors import CheckpointError, ConfigError, RunError
-from configs.migration import FORMAT, RENAMED, migrate
+from configs.migration import FORMAT, RENAMED, migrate, recorded_sweep
 from configs.tasks import DiscoveryConfig, QuestionConfig
 from configs.train import TrainConfig, facts_of
 from studies.compare.archive import read_archive
@@ -186,3 +186,12 @@ def test_formats_that_are_none_are_refused(old, value):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": value}))
     with pytest.raises(RunError, match="its format cannot be"):
         RunDirectory(old / "run").read_config()
+
+
+def test_a_sweep_recorded_before_there_was_a_clip_has_none():
+    tables = {"none": {}, "reverse_gvf": {"meta_interval": 5}, "gvf": {"meta_interval": 5, "meta_clip_norm": 2.0}}
+    assert recorded_sweep({"tasks": list(tables), "auxiliary": tables}, 3)["auxiliary"] == {
+        "none": {},
+        "reverse_gvf": {"meta_interval": 5, "meta_clip_norm": 0.0},
+        "gvf": {"meta_interval": 5, "meta_clip_norm": 2.0},
+    }
