@@ -2,8 +2,9 @@
 
     python -m studies.benchmark.soak --frames 3_000_000 --task reverse_gvf --out results/soak/reverse_gvf
 
-writes OUT.json and OUT.png. Sampled are the resident memory of the learner, of all actors, of Ray's servers and of the object
-store (the allocated pages of its file in shared memory), and the file descriptors and threads of learner and actors. After a
+writes OUT.json and OUT.png. Sampled are the resident memory of the learner (of all ranks together), of all actors, of Ray's
+servers and of the object store (the allocated pages of its file in shared memory), and the file descriptors and threads of
+learner and actors. A run without actors or without Ray has zeros there. After a
 warm-up, the last quarter of the samples is compared with the first. The mean of a memory may not rise by 2% or more; a fall
 is reported but is no leak. The median of a count, which is robust against briefly opened files, may not change at all.
 Further flags are those of `launch.py train`; with --run-dir the run is kept.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -40,18 +42,21 @@ MEGABYTE = 2**20
 def sample(learner: psutil.Process) -> dict[str, float]:
     """One sample of the run; raises psutil.Error or OSError if a process ends meanwhile."""
     children = learner.children(recursive=True)
-    actors = [process for process in children if "RolloutActor" in " ".join(process.cmdline())]
+    names = {process: " ".join(process.cmdline()) for process in children}
+    actors = [process for process in children if "RolloutActor" in names[process]]
+    ranks = [learner, *(process for process in children if "RankProcess" in names[process])]
     raylets = [process for process in children if process.name() == "raylet"]
-    servers = [process for process in children if process not in actors]
+    servers = [process for process in children if process not in (*actors, *ranks)]
     shared = sum(map(touched_shared_memory, raylets))
     store = sum(map(object_store_bytes, raylets))
     return {
-        "learner_mb": learner.memory_info().rss / MEGABYTE,
+        "processes": len(ranks) + len(actors),
+        "learner_mb": sum(process.memory_info().rss for process in ranks) / MEGABYTE,
         "actors_mb": sum(process.memory_info().rss for process in actors) / MEGABYTE,
         "servers_mb": (sum(process.memory_info().rss for process in servers) - shared) / MEGABYTE,
         "object_store_mb": store / MEGABYTE,
-        "learner_fds": learner.num_fds(),
-        "learner_threads": learner.num_threads(),
+        "learner_fds": sum(process.num_fds() for process in ranks),
+        "learner_threads": sum(process.num_threads() for process in ranks),
         "actors_fds": sum(process.num_fds() for process in actors),
         "actors_threads": sum(process.num_threads() for process in actors),
     }
@@ -98,7 +103,8 @@ def watch(arguments: argparse.Namespace, run_dir: Path) -> list[dict[str, float]
         process.wait()
     if process.returncode:
         sys.exit(f"the run ended with exit code {process.returncode}")
-    return [found for found in samples[:-1] if found["actors_mb"]]  # Without actors the run is shutting down.
+    complete = max((found["processes"] for found in samples), default=0)
+    return [found for found in samples[:-1] if found["processes"] == complete]  # With fewer the run is shutting down.
 
 
 @dataclass(frozen=True)
@@ -134,10 +140,16 @@ def analyse(samples: list[dict[str, float]]) -> MemoryReport:
     columns = {name: [row[name] for row in measured] for name in (*MEMORY, *COUNTS)}
     first, last = ({name: column[part] for name, column in columns.items()} for part in (slice(quarter), slice(-quarter, None)))
     return MemoryReport(
-        drift={name: statistics.fmean(last[name]) / statistics.fmean(first[name]) - 1 for name in MEMORY},
+        drift={name: relative_change(first[name], last[name]) for name in MEMORY},
         counts={name: (statistics.median(first[name]), statistics.median(last[name])) for name in COUNTS},
         ranges={name: (min(columns[name]), max(columns[name])) for name in COUNTS},
     )
+
+
+def relative_change(first: list[float], last: list[float]) -> float:
+    """From the mean of the first to that of the last; 0 for what is not there at all."""
+    early, late = statistics.fmean(first), statistics.fmean(last)
+    return late / early - 1 if early else math.inf if late else 0.0
 
 
 def draw(samples: list[dict[str, float]], memory: MemoryReport, title: str, path: Path) -> None:
@@ -146,7 +158,7 @@ def draw(samples: list[dict[str, float]], memory: MemoryReport, title: str, path
     for axis, name in zip(axes, MEMORY, strict=False):
         axis.plot(frames, [row[name] for row in samples])
         axis.set_ylabel(name)
-        axis.set_ylim(0, 1.15 * max(row[name] for row in samples))
+        axis.set_ylim(0, 1.15 * max(row[name] for row in samples) or 1)
         axis.set_title(f"drift {lines[name]}", fontsize="small", loc="right")
     for name in COUNTS:
         axes[-1].plot(frames, [row[name] for row in samples], label=f"{name}: {lines[name]}")

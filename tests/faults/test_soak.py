@@ -30,11 +30,12 @@ def samples(**changes):
         ("learner_fds", lambda time: 30 + round(10 * time), False),
         ("actors_threads", lambda time: 30 if time < 0.7 else 31, False),
         ("actors_threads", lambda time: 30 if time < 0.7 else 29, False),
+        ("object_store_mb", lambda time: 0 if time < 0.5 else 1, False),
         ("learner_threads", lambda time: 33 if round(99 * time) % 10 == 3 else 30, True),
     ],
     ids=[
         "within the limit", "a slow leak", "a fall", "warm-up", "a late leak", "leaked files", "a new thread", "a lost thread",
-        "threads that come and go",
+        "memory that was not there", "threads that come and go",
     ],
 )  # fmt: skip
 def test_leaks_are_detected(name, change, flat):
@@ -53,6 +54,22 @@ def test_the_text_of_a_memory_report():
 def test_a_run_too_short_for_a_memory_report_is_refused():
     with pytest.raises(SystemExit, match="too short"):
         soak.analyse(samples()[:3])
+
+
+def test_a_run_without_actors_has_no_leak_there():
+    memory = soak.analyse(samples(actors_mb=lambda time: 0, actors_fds=lambda time: 0, actors_threads=lambda time: 0))
+    assert memory.flat
+    assert memory.lines()["actors_mb"] == "+0.00%"
+
+
+@pytest.mark.slow
+def test_a_soak_of_two_ranks_samples_both(tmp_path):
+    flags = f"--game catch --torso shallow --learners 2 --pool serial --frames 30_000 --seconds 0.1 --out {tmp_path / 'soak'}"
+    command = [sys.executable, "-m", "studies.benchmark.soak", *flags.split()]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    record = json.loads((tmp_path / "soak.json").read_text())
+    assert {sample["processes"] for sample in record["samples"]} == {2}
+    assert {sample["actors_mb"] for sample in record["samples"]} == {0}
 
 
 @pytest.mark.slow
