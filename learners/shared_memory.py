@@ -15,26 +15,33 @@ from torch import Tensor
 
 
 class SharedVector:
-    """A row for the vector of each rank and one for their sum; ranks meet by small collectives of the process group."""
+    """Rows for the vector of each rank and one for their sum; ranks meet by small collectives of the process group.
+
+    Successive sums alternate between two sets of rows, so that a rank may write the next one while others read the last.
+    """
 
     def __init__(self, rank: int, memory: Tensor):
-        """`memory` [ranks + 1, numel] is the same on all ranks."""
+        """`memory` [2 * ranks + 1, numel] is the same on all ranks."""
         self._rank = rank
-        self._rows, self._sum = memory[:-1], memory[-1]
-        bounds = [len(self._sum) * part // len(self._rows) for part in range(len(self._rows) + 1)]
+        ranks = len(memory) // 2
+        self._rows, self._next_rows, self._sum = memory[:ranks], memory[ranks:-1], memory[-1]
+        bounds = [len(self._sum) * part // ranks for part in range(ranks + 1)]
         self._part = slice(bounds[rank], bounds[rank + 1])
 
     def start_sum(self, tensors: list[Tensor]) -> Callable[[], Tensor]:
         """Start to sum the concatenation of `tensors`; the function returned, to be called before the next sum, waits for it.
 
-        Each element is summed by one rank, so that all ranks get the same bits.
+        All ranks get the same bits: two compute the whole sum alike, of more each sums a part for all.
         """
-        torch.cat([tensor.detach().flatten() for tensor in tensors], out=self._rows[self._rank])
+        rows, self._rows, self._next_rows = self._rows, self._next_rows, self._rows
+        torch.cat([tensor.detach().flatten() for tensor in tensors], out=rows[self._rank])
         written = dist.all_reduce(torch.zeros(1), async_op=True)
 
         def wait() -> Tensor:
             written.wait()
-            torch.sum(self._rows[:, self._part], 0, out=self._sum[self._part])
+            if len(rows) == 2:
+                return rows.sum(0)
+            torch.sum(rows[:, self._part], 0, out=self._sum[self._part])
             dist.all_reduce(torch.zeros(1))
             return self._sum.clone()
 
@@ -43,7 +50,7 @@ class SharedVector:
 
 def share_vector(rank: int, size: int, numel: int, dtype: torch.dtype) -> SharedVector | None:
     """Allocate shared memory for vectors of `numel` elements; called by all ranks. None if the system does not allow it."""
-    length = (size + 1) * numel * dtype.itemsize
+    length = (2 * size + 1) * numel * dtype.itemsize
     place: list[str | None] = [None]
     descriptor, memory = -1, None
     try:
@@ -58,7 +65,7 @@ def share_vector(rank: int, size: int, numel: int, dtype: torch.dtype) -> Shared
         if rank and place[0]:
             descriptor = os.open(place[0], os.O_RDWR)
         if descriptor >= 0:
-            memory = torch.frombuffer(mmap.mmap(descriptor, length), dtype=dtype).view(size + 1, numel)
+            memory = torch.frombuffer(mmap.mmap(descriptor, length), dtype=dtype).view(2 * size + 1, numel)
     except (OSError, ValueError):
         pass
     allocated = torch.tensor([float(memory is not None)])

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import time
 
 import numpy as np
 import pytest
@@ -30,9 +31,10 @@ def sums_of_rank(rank, rendezvous, listener, least, answers):
                 for vector in vectors(rank, size, dtype):
                     first, second = vector[: size // 3], vector[size // 3 :].reshape(-1, 1)
                     wait = ranks.start_sum([first, second])
+                    time.sleep(0.01 * rank)  # Meanwhile the other rank may write its next vector.
                     parts = wait()
                     assert [part.shape for part in parts] == [first.shape, second.shape]
-                    assert torch.equal(torch.cat([part.flatten() for part in parts]), ranks.sum_(vector.clone()))
+                    assert torch.equal(-torch.cat([part.flatten() for part in parts]), ranks.sum_(-vector))
                     found.append(torch.cat([part.flatten() for part in parts]).double().numpy())
         answers.put((rank, found, [shared is not None for shared in ranks._shared.values()]))
 
