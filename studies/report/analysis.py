@@ -18,8 +18,10 @@ from studies.report.estimates import (
     Scores,
     estimate,
     mean_estimate,
+    mean_ratio,
     performance_profile,
     pooled_interquartile_mean,
+    two_sample_estimate,
 )
 from studies.report.records import TrialRecord, TrialRecords
 from studies.statistics import Array
@@ -53,6 +55,20 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class RelativeAreas:
+    """Areas under the learning curve divided by the mean area of the plain agent on the same game."""
+
+    baseline: str
+    """Label of the plain agent; empty if there is none, and then nothing else is known."""
+    games: list[str]
+    """Games with finished trials of every agent on which the baseline's interval lies above 0."""
+    by_game: dict[str, dict[str, Estimate]]
+    """By agent and game."""
+    overall: dict[str, Estimate]
+    """By agent, the mean over the games."""
+
+
+@dataclass(frozen=True)
 class Analysis:
     """The statistics of a report; games and agents are named by their labels."""
 
@@ -63,6 +79,7 @@ class Analysis:
     cells: list[GameAgent]
     pairs: list[AgentPair]
     calibration: Calibration | None
+    relative_areas: RelativeAreas
     human_games: list[str]
     """Games with a published human score and finished trials of every agent: all agents are aggregated over the same games."""
     human_note: str
@@ -116,11 +133,40 @@ def analyse(records: TrialRecords, chosen: str | None) -> Analysis:
         cells=cells,
         pairs=compare_agents(records, chosen),
         calibration=calibrate(records),
+        relative_areas=relative_areas(records, agents, games),
         human_games=human_games if human else [],
         human_note=note,
         human_iqm={name: estimate(pooled_interquartile_mean, scores) for name, scores in human.items()},
         thresholds=thresholds,
         profiles={name: Profile(*performance_profile(scores, thresholds)) for name, scores in human.items()},
+    )
+
+
+def relative_areas(records: TrialRecords, agents: list[AgentVariant], games: list[str]) -> RelativeAreas:
+    """Areas relative to the plain agent, with intervals over the seeds of both."""
+    baseline = next((agent for agent in agents if agent.task == "none"), None)
+    if baseline is None:
+        return RelativeAreas("", [], {}, {})
+    areas = {
+        agent: {game: np.array(list(records.sample(game, agent, lambda t: t.area).values()), dtype=float) for game in games}
+        for agent in agents
+    }
+    complete = [game for game in games if all(len(areas[agent][game]) for agent in agents)]
+    used = []
+    for game in complete:
+        plain = mean_estimate(areas[baseline][game])
+        if (plain.value if plain.low is None else plain.low) > 0:
+            used.append(game)
+
+    def ratio(agent: AgentVariant, over: list[str]) -> Estimate:
+        return two_sample_estimate(mean_ratio, [areas[agent][game] for game in over], [areas[baseline][game] for game in over])
+
+    others = [agent for agent in agents if agent != baseline] if used else []
+    return RelativeAreas(
+        baseline.label,
+        used,
+        {agent.label: {game: ratio(agent, [game]) for game in used} for agent in others},
+        {agent.label: ratio(agent, used) for agent in others},
     )
 
 
@@ -134,6 +180,7 @@ def as_json(analysis: Analysis, records: TrialRecords) -> dict[str, Any]:
             "scores": [asdict(cell) for cell in analysis.cells],
             "comparisons": [_with_json_keys(asdict(pair)) for pair in analysis.pairs],
             "calibration": _with_json_keys(asdict(analysis.calibration)) if analysis.calibration else None,
+            "relative_area": asdict(analysis.relative_areas),
             "human_normalised": {
                 "games": analysis.human_games,
                 "note": analysis.human_note,

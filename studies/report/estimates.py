@@ -52,6 +52,11 @@ def mean_probability_of_improvement(x: Scores, y: Scores) -> Array:
     return np.mean([probability_of_improvement(ours, theirs) for ours, theirs in zip(x, y, strict=True)], axis=0)
 
 
+def mean_ratio(x: Scores, y: Scores) -> Array:
+    """The mean of x divided by the mean of the baseline y on the same game, averaged over games."""
+    return np.mean([ours.mean(-1) / theirs.mean(-1) for ours, theirs in zip(x, y, strict=True)], axis=0)
+
+
 def estimate(statistic: Callable[[Scores], Array], scores: Scores) -> Estimate:
     """A statistic of one agent's scores with its stratified bootstrap interval; no interval where a game has one seed."""
     value = float(statistic(scores))

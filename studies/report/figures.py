@@ -63,6 +63,7 @@ def draw_all(analysis: Analysis, records: TrialRecords) -> dict[str, bytes]:
     """PNG bytes by figure name; figures without data are left out."""
     drawers: dict[str, Callable[[], Figure | None]] = {
         "curves": lambda: draw_curves(analysis, records),
+        "relative_area": lambda: draw_relative_areas(analysis),
         "improvement": lambda: draw_improvement(analysis),
         "probability": lambda: draw_probability(analysis),
         "human_normalised": lambda: draw_human_normalised(analysis),
@@ -127,6 +128,29 @@ def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     return list(found.values()), list(found)
+
+
+def draw_relative_areas(analysis: Analysis) -> Figure | None:
+    """A panel for all games together and one per game; a point per agent."""
+    found = analysis.relative_areas
+    if not found.overall:
+        return None
+    panels = [("all games", found.overall)] if len(found.games) > 1 else []
+    panels += [(game, {agent: values[game] for agent, values in found.by_game.items()}) for game in found.games]
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    height = (0.24 * len(found.overall) + 0.6) * rows + 0.6
+    figure = Figure(figsize=(max(7, 1.7 + 2.0 * columns), height), layout="constrained")
+    palette = colours(analysis.agents)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    for axes in grid[len(panels) :]:
+        axes.axis("off")
+    for (title, values), axes in zip(panels, grid, strict=False):
+        _draw_points(axes, [(agent, value, palette[agent]) for agent, value in values.items()])
+        axes.axvline(1, color="black", linewidth=0.8, linestyle="--")
+        axes.set_title(title, fontsize=9, fontweight="bold" if title == "all games" else "normal")
+    figure.supxlabel(f"area under the learning curve, relative to {found.baseline}", fontsize=9)
+    return figure
 
 
 def draw_improvement(analysis: Analysis) -> Figure | None:

@@ -31,6 +31,8 @@ MAX_PROBLEMS = 10
 """Shown at the top of the page; all are listed at its end."""
 CAPTIONS = {
     "curves": "Learning curves: mean return of the last 100 games. Bands: 95% bootstrap confidence intervals over seeds.",
+    "relative_area": "Area under the learning curve divided by the mean area of the plain agent (dashed), with 95% stratified"
+    " bootstrap confidence intervals over the seeds of both.",
     "improvement": "Relative improvement, as in the paper's figure 4. Black: 95% bootstrap confidence intervals over the seeds"
     " of both agents. Question mark: no interval (one seed, or the baseline's interval contains 0).",
     "probability": "Probability of improvement. Ties count half; 0.5 (dashed) is no difference. 95% stratified bootstrap"
@@ -50,6 +52,7 @@ def page(analysis: Analysis, records: TrialRecords, figures: dict[str, bytes]) -
         _verdicts(analysis),
         "<h2>Learning curves</h2>" + _figure("curves", figures, "No game has ended yet."),
         _scores(analysis),
+        _relative_areas(analysis, figures),
         "<h2>Relative improvement</h2>" + _figure("improvement", figures, NO_PAIR),
         "<h2>Probability of improvement</h2>" + _figure("probability", figures, NO_PAIR),
         _human_normalised(analysis, figures),
@@ -169,6 +172,22 @@ def _scores(analysis: Analysis) -> str:
         + '<p class="soft">Raw scores of whole games. The area under the learning curve is divided by its width: the mean score'
         " during training. In brackets: 95% bootstrap confidence intervals over seeds, which are too narrow with fewer than"
         " about ten seeds.</p>"
+    )
+
+
+def _relative_areas(analysis: Analysis, figures: dict[str, bytes]) -> str:
+    found = analysis.relative_areas
+    if not found.overall:
+        return ""
+    left_out = [game for game in analysis.games if game not in found.games]
+    note = f" Left out, without finished trials of every agent or with scores near or below 0: {', '.join(left_out)}."
+    games = counted(len(found.games), "game")
+    rows = [[agent, interval(value)] for agent, value in found.overall.items()]
+    return (
+        f"<h2>Area relative to {escape(found.baseline)}</h2>"
+        + table(["agent", f"mean over {games}"], rows, numeric=(1,))
+        + _figure("relative_area", figures, "")
+        + f'<p class="soft">1 is the plain agent.{escape(note) if left_out else ""}</p>'
     )
 
 

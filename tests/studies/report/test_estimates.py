@@ -16,6 +16,7 @@ from studies.report.estimates import (
     interquartile_mean,
     mean_estimate,
     mean_probability_of_improvement,
+    mean_ratio,
     performance_profile,
     permutation_p_value,
     pooled_interquartile_mean,
@@ -82,6 +83,14 @@ def test_one_seed_has_no_interval():
 
 def test_the_same_scores_give_the_same_interval():
     assert mean_estimate(X[:, 0]) == mean_estimate(X[:, 0].copy())
+
+
+def test_the_mean_ratio_by_hand():
+    x, y = [np.array([2.0, 4.0]), np.array([30.0])], [np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0])]
+    assert mean_ratio(x, y) == pytest.approx((3 / 2 + 30 / 20) / 2)
+    assert mean_ratio(x[:1], y[:1]) == 1.5
+    resampled = mean_ratio([np.array([[2.0, 4.0], [4.0, 4.0]])], [np.array([[1.0, 3.0], [1.0, 1.0]])])
+    assert resampled.tolist() == [1.5, 4.0]
 
 
 def test_improvement_by_hand():

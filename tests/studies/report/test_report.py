@@ -100,14 +100,14 @@ def test_csv_files_hold_trials_scores_and_curves(finished):
     }  # fmt: skip
     assert len(list(csv.DictReader((sweep.out / "report_scores.csv").open()))) == 4
     assert len(list(csv.DictReader((sweep.out / "report_curves.csv").open()))) == 12 * 10
-    for name in ("curves", "improvement", "probability", "human_normalised", "profiles"):
+    for name in ("curves", "relative_area", "improvement", "probability", "human_normalised", "profiles"):
         assert (sweep.out / f"report_{name}.png").read_bytes().startswith(b"\x89PNG"), name
 
 
 def test_the_same_data_gives_the_same_bytes(finished, tmp_path):
     sweep, _, _ = finished
     first = files(sweep.out)
-    assert len(first) == 10
+    assert len(first) == 11
     report(sweep.out, out=str(tmp_path / "elsewhere"))
     assert files(tmp_path / "elsewhere") == first
 
@@ -243,12 +243,41 @@ def test_confounded_comparisons_are_named(tmp_path):
     assert numbers["task"] == "gvf"
 
 
+def test_areas_relative_to_the_plain_agent(tmp_path):
+    """Twice, half and three times the plain agent's curve; the game with negative returns is left out."""
+    heights = {("catch", "none"): (1, 1), ("catch", "gvf"): (2, 2), ("catch", "reverse_gvf"): (0.5, 0.5),
+               ("breakout", "none"): (1, 3), ("breakout", "gvf"): (2, 2), ("breakout", "reverse_gvf"): (6, 6)}  # fmt: skip
+    sweep = make_sweep(tmp_path / "sweep", games=("breakout", "catch", "pong"), tasks=("none", "gvf", "reverse_gvf"))
+    for trial in sweep.trials:
+        height = heights.get((trial.config.env.game, trial.config.task), (-1, -1))[trial.config.run.seed - 1]
+        write_trial(trial, 1.0, returns=lambda frame, height=height: height * frame / FRAMES)
+    page, numbers = report(sweep.out)
+    found = numbers["relative_area"]
+    assert (found["baseline"], found["games"]) == ("none", ["breakout", "catch"])
+    assert found["by_game"]["gvf"]["catch"] == {"value": 2, "low": 2, "high": 2}
+    assert found["by_game"]["gvf"]["breakout"]["value"] == 1
+    assert found["by_game"]["gvf"]["breakout"]["low"] == pytest.approx(2 / 3)
+    assert found["by_game"]["reverse_gvf"]["breakout"]["value"] == 3
+    assert {agent: value["value"] for agent, value in found["overall"].items()} == {"gvf": 1.5, "reverse_gvf": 1.75}
+    assert "Area relative to none" in page
+    assert "near or below 0: pong" in page
+
+
 def test_the_task_of_a_report_can_be_chosen(sweep):
     _, numbers = report(sweep.out, task="none")
     assert numbers["task"] == "none"
     assert [pair["other"] for pair in numbers["comparisons"]] == ["reverse_gvf"]
     with pytest.raises(ConfigError, match="--task gvf has no trial here"):
         report(sweep.out, task="gvf")
+
+
+def test_a_report_without_the_plain_agent_has_no_relative_areas(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", tasks=("gvf", "reverse_gvf"))
+    for trial in sweep.trials:
+        write_trial(trial, 1.0)
+    page, numbers = report(sweep.out)
+    assert numbers["relative_area"] == {"baseline": "", "games": [], "by_game": {}, "overall": {}}
+    assert "Area relative" not in page
 
 
 def test_a_report_of_one_task(tmp_path):
