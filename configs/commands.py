@@ -9,8 +9,10 @@ import tyro
 
 from configs.errors import ConfigError
 from configs.frames import parse_frames
+from configs.plugins import nearest
 from configs.settings import POSITIVE, check_bounds
 from configs.shell import launch_command
+from configs.tasks import BUILT_IN_TASKS
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class BenchmarkConfig:
     """How long real training is measured, after its warm-up; each part alone takes a third of it, half before, half after."""
     tasks: bool = True
     """Measure the auxiliary tasks as well: a learner step of each, and training with one learner and with the layout chosen."""
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
+    """Auxiliary tasks to measure; all by default."""
     data_plane: bool = False
     """Measure the way of the data alone instead: actors hand over ready-made rollouts of real size through the real pool and
     collation to a learner that does nothing but publish weights."""
@@ -119,6 +123,16 @@ class BenchmarkConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        for name in self.only:
+            if name not in BUILT_IN_TASKS:
+                known = nearest(name, BUILT_IN_TASKS) or f"; there is {', '.join(BUILT_IN_TASKS)}"
+                raise ConfigError(f"--only: unknown task '{name}'{known}")
+        if self.only and (self.data_plane or not self.tasks):
+            raise ConfigError(f"--only has no effect with {'--data-plane' if self.data_plane else '--no-tasks'}")
+
+    @property
+    def measured_tasks(self) -> tuple[str, ...]:
+        return (self.only or tuple(BUILT_IN_TASKS)) if self.tasks else ()
 
     def measured_with(self) -> dict[str, Any]:
         """The settings that the figures depend on."""

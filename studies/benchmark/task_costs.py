@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from actors.resources import Resources
 from actors.rollout import RolloutWorker
 from actors.trajectory import Collator
 from agents.batch import Batch
-from agents.tasks import TASKS
 from agents.threads import set_threads
 from configs.errors import StopRequested
 from configs.tasks import MetaConfig
@@ -39,7 +39,7 @@ def play_batch(config: TrainConfig, num_envs: int) -> tuple[Batch, EnvSpec]:
     return collator.batch(), worker.spec
 
 
-def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Event) -> dict[str, float]:
+def measure_tasks(config: TrainConfig, tasks: Sequence[str], resources: Resources, stop: threading.Event) -> dict[str, float]:
     """Time of an update with each task divided by that of a plain update, averaged over a period of the meta-gradient.
 
     `reverse_gvf` is also measured with longer periods M. Plain agent and task are measured alternately and the median of the
@@ -50,9 +50,10 @@ def measure_tasks(config: TrainConfig, resources: Resources, stop: threading.Eve
     plain = Learner(config.with_task("none"), spec)
     costs: dict[str, float] = {}
     interval = MetaConfig().meta_interval
-    cases = {task: config.with_task(task) for task in TASKS} | {
-        f"reverse_gvf, M = {n} K": config.with_task("reverse_gvf", meta_period=n * interval) for n in PERIODS
-    }
+    cases = {task: config.with_task(task) for task in tasks}
+    if "reverse_gvf" in tasks:
+        periods = {n: config.with_task("reverse_gvf", meta_period=n * interval) for n in PERIODS}
+        cases |= {f"reverse_gvf, M = {n} K": case for n, case in periods.items()}
     for name, case in cases.items():
         learner = Learner(case, spec)
         updates = period(case, otherwise=4)

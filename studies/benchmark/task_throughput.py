@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents.tasks import TASKS
 from agents.threads import set_threads
 from configs.train import TrainConfig
 from learners.allocator import keep_freed_memory
@@ -21,6 +20,7 @@ from training.progress import tell
 
 def measure_task_throughput(
     config: TrainConfig,
+    tasks: Sequence[str],
     cores: int,
     playing: float,
     measure_training: Callable[[TrainConfig], dict[str, float]],
@@ -31,15 +31,16 @@ def measure_task_throughput(
     `playing` are core-seconds per frame of emulation and inference.
     """
     found: dict[str, dict[str, Any]] = {}
-    for task in TASKS:
+    for number, task in enumerate(tasks, 1):
         of_task = config.with_task(task)
         layout = layout_for(of_task, cores)
-        tell(f"measuring {task}: one learner, then {layout.describe()}")
+        tell(f"measuring {task}, task {number} of {len(tasks)}: one learner, then {layout.describe()}")
         barrier = PROCESSES.Barrier(cores)
         learning = measure_in_processes(_learner_seconds_per_frame, (of_task, barrier), cores, stop)
         ceiling = cores / (playing + sum(learning) / len(learning))
         alone = measure_training(_with_one_learner(of_task))["frames_per_second"]
-        speed = alone if layout.learners == 1 and layout.pool == "ray" else measure_training(of_task)["frames_per_second"]
+        only_one = layout.learners == 1 and layout.pool == "ray"
+        speed = alone if only_one else measure_training(layout.applied_to(of_task))["frames_per_second"]
         found[task] = {
             "frames_per_second": speed,
             "ceiling_frames_per_second": ceiling,

@@ -86,10 +86,12 @@ def run_benchmark(config: BenchmarkConfig, stop: threading.Event) -> dict[str, A
     memory: dict[str, float] = {}
     tasks: dict[str, dict[str, Any]] = {}
     if config.tasks:
-        multiples, memory = measure_tasks(training, resources, stop), measure_memory(training, stop)
+        multiples = measure_tasks(training, config.measured_tasks, resources, stop)
+        if "reverse_gvf" in config.measured_tasks:
+            memory = measure_memory(training, stop)
         playing = env.seconds_per_frame + inference.seconds_per_frame + collate.seconds_per_frame
         tasks = measure_task_throughput(
-            training, cores, playing, lambda each: measure_training(each, config.seconds, stop), stop
+            training, config.measured_tasks, cores, playing, lambda each: measure_training(each, config.seconds, stop), stop
         )
     return {
         **config.measured_with(),
@@ -289,4 +291,5 @@ def print_table(result: dict[str, Any]) -> None:
             alone = f"{row['one_learner_frames_per_second']:,.0f} ({row['one_learner_efficiency']:.2f})"
             speeds.add_row(task, row["layout"], alone, f"{row['frames_per_second']:,.0f} ({row['efficiency']:.2f})")
         console.print(speeds)
+    if result["meta_peak_memory_mb"]:
         console.print(f"peak memory of learning with reverse_gvf: {peaks}")
