@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 from configs.commands import ReproduceConfig
 from retrospective.finite_mdp import Array
 from retrospective.neural_density_ratio import NeuralDensityRatio
-from retrospective.neural_quantile_td import NeuralQuantileTD
 from retrospective.reacher import ACTION_SIZE, STATE_SIZE, ReacherStreams
 from studies.reproduce.experiment import Experiment, Settings, require_extra, run_generator
 from studies.reproduce.reacher import SETTINGS as REACHER
-from studies.reproduce.reacher import draw_seeds, normal_importance_ratio
+from studies.reproduce.reacher import draw_seeds, make_learner, normal_importance_ratio
 from studies.reproduce.reacher_policy import ReacherPolicy, reacher_policy
 
 SHARED = (
@@ -73,20 +72,7 @@ def learn_and_evaluate(settings: Settings, numbers: Sequence[int], policy: Reach
 def _learn_and_evaluate(settings: Settings, std: float, rng: np.random.Generator, policy: ReacherPolicy) -> dict[str, Any]:
     states, returns = target_returns(settings, rng, policy)
     seed = draw_seeds(rng, 1)[0]
-    learners = {
-        name: NeuralQuantileTD(
-            STATE_SIZE,
-            settings["quantiles"],
-            settings["hidden"],
-            settings["learning_rate"],
-            settings["capacity"],
-            settings["batch_size"],
-            settings["target_interval"],
-            settings["kappa"],
-            seed,
-        )
-        for name in WEIGHTS
-    }
+    learners = {name: make_learner(settings, seed) for name in WEIGHTS}
     tau = NeuralDensityRatio(
         STATE_SIZE,
         settings["hidden"],

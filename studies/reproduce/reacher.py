@@ -102,9 +102,8 @@ def _learn_and_monitor(
     return monitor_anomalies(settings, rng, policy, learner)
 
 
-def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
-    streams = ReacherStreams(draw_seeds(rng, 1), settings["time_limit"])
-    learner = NeuralQuantileTD(
+def make_learner(settings: Settings, seed: int) -> NeuralQuantileTD:
+    return NeuralQuantileTD(
         STATE_SIZE,
         settings["quantiles"],
         settings["hidden"],
@@ -113,8 +112,13 @@ def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, po
         settings["batch_size"],
         settings["target_interval"],
         settings["kappa"],
-        seed=draw_seeds(rng, 1)[0],
+        seed,
     )
+
+
+def learn(settings: Settings, behaviour_std: float, rng: np.random.Generator, policy: ReacherPolicy) -> NeuralQuantileTD:
+    streams = ReacherStreams(draw_seeds(rng, 1), settings["time_limit"])
+    learner = make_learner(settings, seed=draw_seeds(rng, 1)[0])
     target_std = settings["target_std"]
     for _ in range(settings["learning_steps"]):
         state = streams.state
