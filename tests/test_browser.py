@@ -112,5 +112,5 @@ def test_the_report_opens_from_disk(browser, sweep):
     assert "8 of 8 trials are finished." in text
     widths = "[...document.images].map(image => image.naturalWidth)"
     shown = browser.call("Runtime.evaluate", expression=widths, returnByValue=True)["result"]["value"]
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert min(shown) > 500
