@@ -30,10 +30,10 @@ class EvaluateConfig:
     seed: int = 1000
     """Seed of the games and the actions."""
     game: str = ""
-    """Only for runs of a game from a module of your own (`gym:MODULE:ID`): its name again, since to play it is to run the
-    module, which a run directory must not decide."""
+    """Needed for runs of a game from your own module (`gym:MODULE:ID`): its name again. Modules are imported only if the
+    command line names them, never because a run directory does."""
     torso: str = ""
-    """Only for runs with a torso of your own (`PACKAGE.MODULE:NAME`): its name again, for the same reason."""
+    """Needed for runs with your own torso (`PACKAGE.MODULE:NAME`): its name again, for the same reason."""
     video: bool = False
     """Also film a game, as an mp4 in the run's videos/."""
     json: bool = False
@@ -116,8 +116,8 @@ class BenchmarkConfig:
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK ...")] = ()
     """Auxiliary tasks to measure; all by default."""
     data_plane: bool = False
-    """Measure the way of the data alone instead: actors hand over ready-made rollouts of real size through the real pool and
-    collation to a learner that does nothing but publish weights."""
+    """Measure the data path alone instead: actors send ready-made rollouts of real size through the real pool and collation to
+    a learner that only publishes weights."""
     json: bool = False
     """Print JSON instead of a table."""
 

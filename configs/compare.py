@@ -41,8 +41,9 @@ class CompareConfig:
     """Auxiliary tasks to compare; `none` is the plain agent. With --help, the flags of the tasks are shown too: each is for all
     the tasks that have it; --vary is for one of them."""
     vary: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """A setting and its values, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1; given
-    again for more settings, of which every combination is trained. Tasks that do not read a setting do not vary in it."""
+    """Values of a setting to compare, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1. Repeat
+    the flag for more settings; all combinations are trained. A setting does not multiply the trials of tasks that do not read
+    it."""
     seeds: Annotated[int, POSITIVE] = 3
     """Seeds for each game and task."""
     first_seed: int = 1
@@ -82,7 +83,7 @@ class CompareConfig:
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     auxiliary: Any = field(default_factory=dict)
-    """Settings by name, or a dataclass of them, for all the tasks that have them; the other settings have their defaults."""
+    """Settings of the tasks; each is for all the tasks that have it."""  # By name, or a dataclass of them.
 
     def __post_init__(self) -> None:
         check_bounds(self)

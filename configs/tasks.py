@@ -58,8 +58,8 @@ class QuestionConfig:
     question_torso: TorsoName = "shallow"
     """Torso of the question network, which shares nothing with the agent's."""
     normalise_cumulants: bool = False
-    """Normalise the pre-activation of each cumulant over the batch, so that the meta-gradient cannot make it constant; slows
-    down discovery (docs/results/discovery.md)."""
+    """Normalise the pre-activation of each cumulant over the batch, so that the meta-gradient cannot make it constant;
+    lowered scores on puddleworld, with random questions too (docs/results/discovery.md)."""
     scale_cumulants: bool = True
     """Multiply each cumulant by 1 - discount, so that answers lie in (-1, 1) for every horizon."""
     answer_lambda: Annotated[float, Setting(most=1)] = 0.9
@@ -90,12 +90,12 @@ class MetaConfig:
     meta_optimiser: Literal["adam", "rmsprop", "sgd"] = "adam"
     """Optimiser of the question network."""
     meta_learning_rate: float = 0.0
-    """Learning rate of the question network; 0 chooses by the length of the run: 0.015 over the number of question updates,
-    between 1e-5 (10M frames with the other defaults) and 1e-4 (above which answers do not follow); ten times as much without
-    --meta-clip-norm."""
+    """Learning rate of the question network. 0: 0.015 / number of question updates, at least 1e-5 (10M frames with the other
+    defaults) and at most 1e-4 (in pilots answers did not keep up with larger ones); ten times as much if --meta-clip-norm is
+    0."""
     meta_clip_norm: float = 1.0
-    """Clip of the meta-gradient's norm; 0 does not clip. The first meta-gradients of a run can be a thousand times as large as
-    later ones; unclipped, they decide what is asked, and Adam then takes small steps for long."""
+    """Clip the meta-gradient to this norm; 0 does not clip. The first meta-gradients of a run can be a thousand times larger
+    than later ones; without a clip they dominate Adam's second moment, and later question updates are small."""
     meta_memory_gb: Annotated[float, Setting(role="execution")] = 4.0
     """Memory budget for the graphs of the K updates. Beyond it graphs are recomputed in the backward pass: slower, with memory
     constant in K."""

@@ -172,7 +172,8 @@ class TrainConfig:
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     auxiliary: Any = None
-    """An instance of the task's Config; None for its defaults. A dict if it is from a file and the task is not built in."""
+    # The task's Config; None for its defaults. A dict if it is from a file and the task is not built in.
+    """Settings of the chosen task."""
     actors: ActorConfig = field(default_factory=ActorConfig)
     run: RunConfig = field(default_factory=RunConfig)
 

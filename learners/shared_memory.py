@@ -1,4 +1,4 @@
-"""Sums of large vectors over the ranks of one machine, through shared memory: some times faster than over sockets.
+"""Sums of large vectors over the ranks of one machine, through shared memory: several times faster than over sockets.
 
 The memory has no name in any file system, so nothing is left of it when the processes are gone.
 """
@@ -31,7 +31,7 @@ class SharedVector:
     def start_sum(self, tensors: list[Tensor]) -> Callable[[], Tensor]:
         """Start to sum the concatenation of `tensors`; the function returned, to be called before the next sum, waits for it.
 
-        All ranks get the same bits: two compute the whole sum alike, of more each sums a part for all.
+        All ranks get the same bits: two ranks both compute the whole sum, with more each sums one part.
         """
         rows, self._rows, self._next_rows = self._rows, self._next_rows, self._rows
         torch.cat([tensor.detach().flatten() for tensor in tensors], out=rows[self._rank])

@@ -121,7 +121,7 @@ def first_help() -> str:
     width = max(map(len, FIRST_FLAGS))
     flags = [f"  {name:{width}}  {text}" for name, text in FIRST_FLAGS.items()]
     examples = [f"  {launch_command('train')} {flags}" for flags in EXAMPLES]
-    return "\n".join(["the flags one needs first:", *flags, "", "examples:", *examples, "", "all flags:", ""])
+    return "\n".join(["the flags you need first:", *flags, "", "examples:", *examples, "", "all flags:", ""])
 
 
 def _recorded_config(named: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
