@@ -259,7 +259,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         COMMANDS[arguments[0]](arguments[1:], interrupt.stop)
     except PluginError as error:
-        print(f"{error.trace}launch.py: {printable(str(error))}", file=sys.stderr)
+        print(f"{error.trace}{program_name()}: {printable(str(error))}", file=sys.stderr)
         return 1
     except EXPECTED as error:
         print(f"{program_name()}: {printable(str(error))}", file=sys.stderr)

@@ -41,6 +41,8 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if not self.run_dir:
+            raise ConfigError("--run-dir is empty")
         self.checkpoint_frame()
 
     def checkpoint_frame(self) -> int | None:
@@ -68,6 +70,8 @@ class ReportConfig:
     def check_complete(self) -> None:
         if not self.directories:
             raise ConfigError(f"no directory was named ({launch_command('report', '--help')} explains every flag)")
+        if "" in self.directories:
+            raise ConfigError("the name of a directory is empty")
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         if self.runs < 0 or self.runs == 1:
             raise ConfigError(f"--runs must be at least 2 for a standard error, not {self.runs}")
+        if not self.out:
+            raise ConfigError("--out is empty")
         check_bounds(self)
 
 

@@ -16,6 +16,7 @@ from configs.errors import ConfigError
 
 LONGEST_QUOTE = 200
 """Characters of a file's nonsense that an error repeats."""
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Setting:
 
     def check(self, flag: str, value: float) -> None:
         """Raise ConfigError if the value is not finite or out of bounds; no setting may be negative."""
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ConfigError(f"{flag} must be at most {LARGEST}, not a number of {len(str(abs(value)))} digits")
         if not math.isfinite(value):
             raise ConfigError(f"{flag} must be a finite number, not {value}")
         if self.positive and value <= 0:

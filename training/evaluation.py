@@ -13,7 +13,7 @@ from agents.agent import Agent
 from agents.initialisation import skip_initialisation
 from agents.threads import set_threads
 from configs.commands import EvaluateConfig
-from configs.errors import CheckpointError, RunError, StopRequested
+from configs.errors import CheckpointError, ConfigError, RunError, StopRequested
 from configs.plugins import check_trusted
 from configs.train import TrainConfig
 from envs.registry import check_trusted_game, game_spec
@@ -60,6 +60,9 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
     directory = RunDirectory.open(Path(config.run_dir))
     _check_writable(directory)
     trained = directory.read_config()
+    for flag, named, recorded in (("game", config.game, trained.env.game), ("torso", config.torso, trained.agent.torso)):
+        if named and named != recorded:
+            raise ConfigError(f"the run's {flag} is {recorded}; --{flag} {named} cannot change it")
     check_trusted_game(trained.env.game, config.game)
     checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
     checkpoint = choose_checkpoint(checkpoints, config)

@@ -70,6 +70,8 @@ def train(config: TrainConfig, stop: threading.Event, cores: int = 0) -> dict[st
                 _change_length(config, directory.read_config().run.frames, run.learner)
             if config.run.resume:
                 directory.add_resumption(config, run.learner.frame)
+                if run.learner.frame < config.run.frames:  # The result of a run that was shorter does not hold for this one.
+                    directory.result_path.unlink(missing_ok=True)
             else:
                 stack.enter_context(locked(directory.path))
                 RunDirectory.unused(directory.path)  # Another command may have begun while Ray was starting.

@@ -18,6 +18,7 @@ from configs.errors import RunError
 from configs.migration import FORMAT, format_of, recorded_config
 from configs.train import TrainConfig
 from training.storage.files import explain, parse_json, read_bounded, write_atomically
+from training.storage.metrics_file import MAX_FRAMES
 from training.storage.run_directory import RunDirectory
 
 SUFFIX = ".trial.json"
@@ -88,16 +89,22 @@ def read_archive(path: Path) -> ArchivedTrial:
         raise
     except OSError as error:
         raise RunError(f"cannot read {path}: {explain(error)}") from None
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
 
 
 def restore(archived: ArchivedTrial, directory: RunDirectory) -> None:
-    """Write the run directory of an archived trial, without checkpoints and with the archived metrics only."""
-    directory.path.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory.metrics_path, "".join(json.dumps(line) + "\n" for line in archived.lines).encode())
-    RunDirectory.write_json(directory.result_path, archived.result)
-    RunDirectory.write_json(directory.config_path, archived.record)
+    """Write the run directory of an archived trial, without checkpoints and with the archived metrics only.
+
+    The config comes first and the result last: what a kill leaves behind is a trial that has begun.
+    """
+    try:
+        directory.path.mkdir(parents=True, exist_ok=True)
+        RunDirectory.write_json(directory.config_path, archived.record)
+        write_atomically(directory.metrics_path, "".join(json.dumps(line) + "\n" for line in archived.lines).encode())
+        RunDirectory.write_json(directory.result_path, archived.result)
+    except OSError as error:
+        raise RunError(f"cannot write to {directory.path}: {explain(error)}") from None
 
 
 def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -109,7 +116,9 @@ def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def _lines(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     frames = columns["frame"]
-    if any(type(frame) is not int for frame in frames) or any(a >= b for a, b in zip([-1, *frames], frames, strict=False)):
+    if any(type(frame) is not int or frame > MAX_FRAMES for frame in frames) or any(
+        a >= b for a, b in zip([-1, *frames], frames, strict=False)
+    ):
         raise ValueError("its frames are not in order")
     rows = zip(*columns.values(), strict=True)
     return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]

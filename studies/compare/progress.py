@@ -45,7 +45,7 @@ class Follower:
                         if (line := _metric(text)) is not None:
                             self.last = line
                             yield line
-        except FileNotFoundError:
+        except OSError:  # Not there yet, or not readable: the trial itself reports that.
             return
 
 

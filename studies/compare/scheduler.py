@@ -124,6 +124,9 @@ class SweepRun:
                 if time.monotonic() - self._last_read >= METRICS_SECONDS:
                     self._read_metrics()
                     progress.show({r.trial.name for r in self._running.values()}, self._finished, self._failures)
+        except (OSError, RunError):
+            self._stop_all()  # A disk that refuses ends the sweep, but costs the running trials nothing.
+            raise
         finally:
             stop_ray()
 
@@ -164,7 +167,10 @@ class SweepRun:
                 self._waiting.append(trial)
             else:
                 self._failures[trial.name] = error_cause(error)
-                self._sweep.write_failures(self._failures)
+                try:
+                    self._sweep.write_failures(self._failures)
+                except RunError as refused:
+                    tell(str(refused))
         finally:
             ray.kill(running.process)
             remove_placement_group(running.group)

@@ -73,13 +73,16 @@ class Trial:
 
     def status(self) -> TrialStatus:
         """The status on disk; raises RunError or CheckpointError if the run directory is damaged or not this trial's."""
+        check_no_file(self.path)
         if not holds_anything(self.path):
             return TrialStatus.NEW
         self.check_recorded(RunDirectory.open(self.path).read_config(), self.path)
         if self.directory.result_path.exists():
-            if not isinstance(read_json(self.directory.result_path).get("frames"), int):
+            frames = read_json(self.directory.result_path).get("frames")
+            if not isinstance(frames, int):
                 raise RunError(f"{self.directory.result_path} is damaged: it has no frames")
-            return TrialStatus.FINISHED
+            if frames >= self.config.run.frames:
+                return TrialStatus.FINISHED
         return TrialStatus.BEGUN if self.checkpoint_frame() is None else TrialStatus.INTERRUPTED
 
     def check_recorded(self, recorded: TrainConfig, path: Path) -> None:
@@ -111,8 +114,8 @@ class Trial:
             raise CheckpointError(f"the newest checkpoint of {self.path} does not fit") from None
 
     def clear(self) -> None:
-        """Empty the run directory of a trial that has no checkpoint to continue from."""
-        for entry in self.path.iterdir():
+        """Empty the run directory of a trial that begins anew; its config goes last, so that a kill leaves a trial."""
+        for entry in sorted(self.path.iterdir(), key=lambda entry: entry == self.directory.config_path):
             if entry.name == LOCK:
                 continue
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -157,9 +160,9 @@ class Sweep:
 
     def _status(self, trial: Trial) -> TrialStatus:
         status = trial.status()
-        if status is TrialStatus.NEW and self.archive is not None and trial.archived(self.archive) is not None:
-            return TrialStatus.FINISHED
-        return status
+        finished = status is TrialStatus.FINISHED
+        archived = not finished and self.archive is not None and trial.archived(self.archive) is not None
+        return TrialStatus.FINISHED if archived else status
 
     def _directories(self) -> list[tuple[Path, str]]:
         """The directories of this sweep, each with its flag."""
@@ -200,8 +203,11 @@ class Sweep:
             yield
 
     def _restore(self, trial: Trial, archive: Path) -> None:
-        """Make the run directory of a trial that is only in the archive."""
-        if trial.status() is TrialStatus.NEW and (found := trial.archived(archive)) is not None:
+        """Make the run directory of a trial that is finished in the archive only."""
+        status = trial.status()
+        if status is not TrialStatus.FINISHED and (found := trial.archived(archive)) is not None:
+            if status is not TrialStatus.NEW:
+                trial.clear()
             restore(found, trial.directory)
 
     def keep(self, trial: Trial) -> None:
@@ -220,10 +226,14 @@ class Sweep:
 
     def write_failures(self, failures: dict[str, str]) -> None:
         """Record the trials that failed in all attempts, with the cause, for the report."""
-        if failures:
-            RunDirectory.write_json(self.out / FAILURES_FILE, dict(sorted(failures.items())))
-        else:
-            (self.out / FAILURES_FILE).unlink(missing_ok=True)
+        path = self.out / FAILURES_FILE
+        try:
+            if failures:
+                RunDirectory.write_json(path, dict(sorted(failures.items())))
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {explain(error)}") from None
 
 
 def agent_name(task: str, settings: Mapping[str, Any]) -> str:

@@ -108,10 +108,17 @@ def settings_by_game(trials: Sequence[TrialRecord]) -> Iterator[str]:
 def _differing(trials: Sequence[TrialRecord], group: Any) -> list[str]:
     """Names of the settings in which trials of the same group differ, in the order of the config."""
     values: dict[tuple[str, Any], set[Any]] = {}
+    recorded: dict[str, set[str]] = {}
+    """By task, the settings that any of its trials records; one that lacks some differs from those that have them."""
     for trial in trials:
-        for name, value in trial.settings.items():
-            values.setdefault((name, group(trial)), set()).add(value)
+        recorded.setdefault(trial.task, set()).update(trial.settings)
+    for trial in trials:
+        for name in [*trial.settings, *sorted(recorded[trial.task] - trial.settings.keys())]:
+            values.setdefault((name, group(trial)), set()).add(trial.settings.get(name, _ABSENT))
     return list(dict.fromkeys(name for (name, _), found in values.items() if len(found) > 1))
+
+
+_ABSENT = object()
 
 
 def _flag(name: str) -> str:

@@ -61,11 +61,11 @@ class RelativeAreas:
     baseline: str
     """Label of the plain agent; empty if there is none, and then nothing else is known."""
     games: list[str]
-    """Games with finished trials of every agent on which the baseline's interval lies above 0."""
+    """Games with finished trials of every agent on which all areas of the baseline are above 0."""
     by_game: dict[str, dict[str, Estimate]]
     """By agent and game."""
     overall: dict[str, Estimate]
-    """By agent, the mean over the games."""
+    """By agent, the mean over the games; empty if they were played under different protocols."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,7 @@ def relative_areas(records: TrialRecords, agents: list[AgentVariant], games: lis
         for agent in agents
     }
     complete = [game for game in games if all(len(areas[agent][game]) for agent in agents)]
-    used = []
-    for game in complete:
-        plain = mean_estimate(areas[baseline][game])
-        if (plain.value if plain.low is None else plain.low) > 0:
-            used.append(game)
+    used = [game for game in complete if areas[baseline][game].min() > 0]
 
     def ratio(agent: AgentVariant, over: list[str]) -> Estimate:
         return two_sample_estimate(mean_ratio, [areas[agent][game] for game in over], [areas[baseline][game] for game in over])
@@ -166,7 +162,7 @@ def relative_areas(records: TrialRecords, agents: list[AgentVariant], games: lis
         baseline.label,
         used,
         {agent.label: {game: ratio(agent, [game]) for game in used} for agent in others},
-        {agent.label: ratio(agent, used) for agent in others},
+        {} if mixed_protocols(records, used) else {agent.label: ratio(agent, used) for agent in others},
     )
 
 

@@ -133,13 +133,13 @@ def _legend(figure: Figure) -> tuple[list[Any], list[str]]:
 def draw_relative_areas(analysis: Analysis) -> Figure | None:
     """A panel for all games together and one per game; a point per agent."""
     found = analysis.relative_areas
-    if not found.overall:
+    if not found.by_game:
         return None
-    panels = [("all games", found.overall)] if len(found.games) > 1 else []
+    panels = [("all games", found.overall)] if found.overall and len(found.games) > 1 else []
     panels += [(game, {agent: values[game] for agent, values in found.by_game.items()}) for game in found.games]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    height = (0.24 * len(found.overall) + 0.6) * rows + 0.6
+    height = (0.24 * len(found.by_game) + 0.6) * rows + 0.6
     figure = Figure(figsize=(max(7, 1.7 + 2.0 * columns), height), layout="constrained")
     palette = colours(analysis.agents)
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)

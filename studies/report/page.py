@@ -177,15 +177,16 @@ def _scores(analysis: Analysis) -> str:
 
 def _relative_areas(analysis: Analysis, figures: dict[str, bytes]) -> str:
     found = analysis.relative_areas
-    if not found.overall:
+    if not found.by_game:
         return ""
     left_out = [game for game in analysis.games if game not in found.games]
-    note = f" Left out, without finished trials of every agent or with scores near or below 0: {', '.join(left_out)}."
+    note = f" Left out, without finished trials of every agent or with scores of 0 or below: {', '.join(left_out)}."
     games = counted(len(found.games), "game")
     rows = [[agent, interval(value)] for agent, value in found.overall.items()]
+    overall = table(["agent", f"mean over {games}"], rows, numeric=(1,))
     return (
         f"<h2>Area relative to {escape(found.baseline)}</h2>"
-        + table(["agent", f"mean over {games}"], rows, numeric=(1,))
+        + (overall if rows else "<p>Not averaged over games: they were played under different protocols.</p>")
         + _figure("relative_area", figures, "")
         + f'<p class="soft">1 is the plain agent.{escape(note) if left_out else ""}</p>'
     )

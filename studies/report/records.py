@@ -22,6 +22,8 @@ from training.storage.metrics_file import MAX_FRAMES, read_metrics
 from training.storage.run_directory import RunDirectory, check_no_file, looking_into
 
 MAX_NUMBER = 1e300
+LONGEST_NAME = 300
+"""Characters of the name of a game, task or torso."""
 CURVE_POINTS = 100
 """Evenly spaced points at which curves are averaged and compared."""
 
@@ -183,6 +185,9 @@ def _trial_record(
     lines: list[dict[str, Any]],
     problems: list[str],
 ) -> TrialRecord:
+    for text in (config.env.game, config.task, config.agent.torso):
+        if len(text) > LONGEST_NAME or not text.isprintable():
+            raise RunError(f"the config of {name} is damaged: {text[:20]!r} names nothing")
     if config.run.frames > MAX_FRAMES:
         raise RunError(f"the config of {name} is damaged: {config.run.frames} frames are too many")
     points = [(line["frame"], score) for line in lines if (score := _number(line.get("charts/episode_return"))) is not None]
@@ -190,7 +195,11 @@ def _trial_record(
     evaluation = result.get("evaluation")
     evaluation = evaluation if isinstance(evaluation, dict) else {}
     score = _number(evaluation.get("mean") if evaluation else result.get("training_return"))
-    if result and score is None:
+    played = _number(result.get("frames"))
+    if score is not None and (played is None or played < config.run.frames):
+        problems.append(f"{name}: its result is not of its last frame; it counts as unfinished")
+        score = None
+    elif result and score is None:
         problems.append(f"{name}: result.json holds no score; it counts as unfinished")
     return TrialRecord(
         name=name,

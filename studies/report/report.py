@@ -33,7 +33,7 @@ def make_report(config: ReportConfig) -> Report:
     figures = draw_all(analysis, records)
     files = {
         "report.html": page(analysis, records, figures).encode(),
-        "report.json": (json.dumps(as_json(analysis, records), indent=1) + "\n").encode(),
+        "report.json": (json.dumps(as_json(analysis, records), indent=1, allow_nan=False) + "\n").encode(),
         "report_trials.csv": _table(rounded(trial_row(trial)) for trial in records.trials),
         "report_scores.csv": _table(_score_rows(analysis)),
         "report_curves.csv": _table(_curve_rows(records)),

@@ -82,6 +82,19 @@ def test_invalid_flags_of_other_commands_are_refused(capsys, tmp_path):
     assert "--seed must be at least 0, not -1" in refusal(capsys, "evaluate", "--run-dir", tmp_path, "--seed", "-1")
     assert "--seed must be at least 0, not -1" in refusal(capsys, "reproduce", "lambda", "--out", tmp_path, "--seed", "-1")
     assert "--seconds must be positive" in refusal(capsys, "benchmark", "--seconds", "0")
+    many = "1" + 400 * "0"
+    too_large = "must be at most 9223372036854775807, not a number of 401 digits"
+    for arguments in (
+        ["evaluate", "--run-dir", tmp_path, "--episodes", many],
+        ["reproduce", "lambda", "--out", tmp_path, "--seed", many],
+        ["benchmark", "--unroll", many],
+        ["train", "--seed", many],
+        ["compare", "--games", "catch", "--tasks", "none", "--out", tmp_path / "g", "--first-seed", many],
+    ):
+        assert too_large in refusal(capsys, *arguments)
+    assert "--run-dir is empty" in refusal(capsys, "evaluate", "--run-dir", "")
+    assert "--out is empty" in refusal(capsys, "reproduce", "lambda", "--out", "")
+    assert "the name of a directory is empty" in refusal(capsys, "report", "")
     assert "did you mean breakout" in refusal(capsys, "benchmark", "--game", "brekout")
     assert "only uint8 images" in refusal(capsys, "benchmark", "--game", "gym:CartPole-v1")
     assert "--frobnicate" in refusal(capsys, "games", "--frobnicate")

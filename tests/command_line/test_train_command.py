@@ -206,9 +206,22 @@ def test_a_run_resumed_with_more_frames_reports_its_learning_rate(capsys, monkey
         in capsys.readouterr().err
     )
     assert updates[0]["optimiser/learning_rate"] == pytest.approx(6e-4 * 15 / 16)
+    result = run_dir / "result.json"
+    assert json.loads(result.read_text())["frames"] == 1600
     for frames in ([], ["--frames", "1600"]):
         assert launch.main(["train", "--run-dir", str(run_dir), "--resume", *frames]) == 0
         assert "learning rate" not in capsys.readouterr().err
+
+
+def test_the_result_of_a_run_that_is_extended_and_interrupted_is_gone(capsys, monkeypatch, run_dir):
+    assert launch.main(["train", "--run-dir", str(run_dir), *TINY, "--eval-episodes", "0"]) == 0
+    assert (run_dir / "result.json").exists()
+    interrupted(monkeypatch, "train", "--run-dir", run_dir, "--resume", "--frames", "1600", at=500)
+    assert not (run_dir / "result.json").exists()
+    for flag, name, recorded in (("game", "pong", "catch"), ("torso", "deep", "shallow")):
+        capsys.readouterr()
+        message = refusal(capsys, "evaluate", "--run-dir", run_dir, f"--{flag}", name)
+        assert f"the run's {flag} is {recorded}; --{flag} {name} cannot change it" in message
 
 
 def test_a_run_whose_last_batch_overshot_resumes(capsys, run_dir):

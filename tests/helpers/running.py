@@ -79,13 +79,13 @@ def _command(process):
         return []
 
 
-def interrupted(monkeypatch, *arguments):
-    """Runs a command that trains and is sent Ctrl-C at frame 100."""
+def interrupted(monkeypatch, *arguments, at=100):
+    """Runs a command that trains and is sent Ctrl-C at a frame."""
     step = Learner.step
 
     def interrupting(self, batch):
         metrics = step(self, batch)
-        if self.frame == 100:
+        if self.frame == at:
             os.kill(os.getpid(), signal.SIGINT)
         return metrics
 

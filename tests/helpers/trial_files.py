@@ -26,5 +26,5 @@ def write_trial(trial, score, until=FRAMES, returns=lambda frame: frame / FRAMES
     (trial.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if score is not None:
         evaluation = {"mean": score, "episodes": 30, "scores": [score]}
-        result = {"frames": FRAMES, "wall_seconds": 60.0, "frames_per_second": 100.0, "evaluation": evaluation}
+        result = {"frames": trial.config.run.frames, "wall_seconds": 60.0, "frames_per_second": 100.0, "evaluation": evaluation}
         directory.write_json(directory.result_path, result)

@@ -91,7 +91,7 @@ class RunDirectory:
             raise
         except OSError as error:
             raise RunError(f"cannot read {self.config_path}: {explain(error)}") from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RunError(f"{self.config_path} is damaged: {error}") from None
 
     def write_config(self, config: TrainConfig) -> None:

@@ -14,13 +14,15 @@ from configs.commands import ReportConfig
 from configs.errors import RunError
 from configs.train import LearnerConfig
 from studies.compare import scheduler as compare_module
-from studies.compare.archive import archive_path, read_archive, write_archive
+from studies.compare.archive import archive_path, read_archive, restore, write_archive
 from studies.compare.scheduler import compare
 from studies.compare.sweep import Sweep, TrialStatus
 from studies.report.records import collect
 from studies.report.report import make_report
-from tests.helpers.trial_files import make_sweep, write_trial
+from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
 from training.storage.files import parse_json
+from training.storage.metrics_file import read_metrics
+from training.storage.run_directory import RunDirectory
 
 
 def finished_sweep(directory, archive, **settings):
@@ -109,6 +111,52 @@ def test_archived_trials_are_not_trained_again(archived, monkeypatch, capsys):
     compare(archived.config, "again", threading.Event())
     assert "nothing is left to do: 4 of 4 trials finished" in capsys.readouterr().out
     assert len(collect([archived.out]).trials) == 4
+
+
+def test_a_trial_that_is_archived_is_restored_over_one_that_has_begun(archived, monkeypatch):
+    """Also if a kill interrupted an earlier restoration, at any of its files."""
+    monkeypatch.setattr(compare_module, "start_ray", lambda *_: pytest.fail("a trial was started"))
+    trial = archived.trials[0]
+    expected = {path.name: path.read_bytes() for path in trial.path.iterdir() if path.is_file()}
+    for missing in (["result.json"], ["result.json", "metrics.jsonl"]):
+        for name in missing:
+            (trial.path / name).unlink()
+        assert archived.statuses()[trial.name] is TrialStatus.FINISHED
+        compare(archived.config, "again", threading.Event())
+        assert (trial.path / "result.json").read_bytes() == expected["result.json"]
+        assert read_metrics(trial.path / "metrics.jsonl")[0][-1]["frame"] == FRAMES
+
+
+def test_restoring_begins_with_the_config_and_ends_with_the_result(archived, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr("studies.compare.archive.write_atomically", lambda path, data: written.append(path.name))
+    monkeypatch.setattr(RunDirectory, "write_json", staticmethod(lambda path, values: written.append(path.name)))
+    restore(read_archive(archive_path(archived.archive, archived.trials[0].name)), RunDirectory(tmp_path / "new"))
+    assert written == ["config.json", "metrics.jsonl", "result.json"]
+
+
+def test_restoring_over_a_file_is_one_line(archived, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write to .*file"):
+        restore(read_archive(archive_path(archived.archive, archived.trials[0].name)), RunDirectory(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda trial: trial.record["config"]["run"].update(seed=10**400),
+        lambda trial: trial.record["config"]["learner"].update(unroll=10**400),
+        lambda trial: trial.lines[-1].update(frame=10**400),
+        lambda trial: trial.record["config"]["env"].update(game="\ud800"),
+        lambda trial: trial.record["config"]["env"].update(game="x" * 100_000),
+    ],
+)
+def test_numbers_and_names_beyond_reason_cost_one_trial_of_a_report(archived, alter):
+    rewrite(archive_path(archived.archive, archived.trials[0].name), alter)
+    records = collect([archived.archive])
+    assert len(records.trials) == 3
+    assert len(records.unreadable) == 1
+    assert max(map(len, records.problems)) < 1000
 
 
 def as_written_by_an_earlier_version(directory):

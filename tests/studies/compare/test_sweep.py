@@ -1,9 +1,11 @@
 """The directory of a sweep: its identity, the status of its trials."""
 
+import errno
 import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,6 +18,7 @@ from envs.game_sets import GAME_SETS, expand_games
 from studies.compare import progress as sweep_progress
 from studies.compare.progress import Follower, SweepProgress, clock
 from studies.compare.sweep import Sweep, TrialStatus, read_json
+from studies.compare.tensorboard import SweepBoard
 from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
 from training.storage.run_lock import InUseError, locked
@@ -115,6 +118,64 @@ def test_the_status_of_a_trial(tmp_path, never):
     ]
     begun.clear()
     assert sweep.statuses()[begun.name] is TrialStatus.NEW
+    interrupted.directory.write_json(interrupted.directory.result_path, {"frames": FRAMES - 1})  # Of a shorter run.
+    assert sweep.statuses()[interrupted.name] is TrialStatus.INTERRUPTED
+
+
+def test_a_kill_while_a_trial_is_cleared_leaves_a_trial(tmp_path, monkeypatch):
+    (trial, *_) = make_sweep(tmp_path / "g", seeds=1).trials
+    write_trial(trial, score=None)
+    (trial.path / "aaa").touch()
+    unlink = Path.unlink
+
+    def killed(self, *arguments, **settings):
+        if self.name == "config.json":
+            raise KeyboardInterrupt
+        unlink(self, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trial.clear()
+    assert trial.status() is TrialStatus.BEGUN
+
+
+def test_a_file_in_the_place_of_a_trial_is_refused(tmp_path):
+    sweep = make_sweep(tmp_path / "g", seeds=1)
+    sweep.trials[0].path.touch()
+    with pytest.raises(RunError, match="is a file, not a directory"):
+        sweep.statuses()
+
+
+def test_failures_that_cannot_be_written_are_one_line(tmp_path):
+    sweep = make_sweep(tmp_path / "g", seeds=1)
+    (sweep.out / "failures.json").mkdir()
+    for failures in ({}, {"a": "b"}):
+        with pytest.raises(RunError, match=r"cannot write .*failures\.json"):
+            sweep.write_failures(failures)
+
+
+def test_a_disk_that_refuses_the_overview_does_not_end_the_sweep(tmp_path, capsys):
+    sweep = make_sweep(tmp_path / "g", seeds=1)
+    write_trial(sweep.trials[0], score=1.0)
+    (sweep.out / "overlay").touch()  # A file in the place of the directory.
+    board = SweepBoard(sweep)
+    board.add(sweep.trials[0], [{"frame": 100, "charts/episode_return": 1.0}])
+    board.finish(sweep.trials[0])
+    board.close()
+    assert capsys.readouterr().err.count("TensorBoard's overview of the sweep is not written") == 1
+
+
+def test_a_disk_that_is_full_later_does_not_end_the_sweep(tmp_path, capsys, monkeypatch):
+    def full(*arguments, **settings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sweep = make_sweep(tmp_path / "g", seeds=1)
+    board = SweepBoard(sweep)
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
+    read = [{"frame": frame, "charts/episode_return": 1.0} for frame in (100, 200)]
+    board.add(sweep.trials[0], iter(read))
+    board.close()
+    assert capsys.readouterr().err.count("No space left on device") == 1
 
 
 @pytest.mark.parametrize(
@@ -237,6 +298,10 @@ def test_invalid_sweeps_are_refused():
             CompareConfig(**change)
     with pytest.raises(ConfigError, match="--games is missing"):
         CompareConfig(tasks=("none",), out="x").check_complete()
+
+
+def test_a_follower_of_something_that_is_no_file_reads_nothing(tmp_path):
+    assert list(Follower(tmp_path).new_lines()) == []
 
 
 def test_a_follower_reads_each_complete_line_once(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from configs.settings import setting_text
 from configs.train import LearnerConfig, RunConfig
 from studies.report.agents import AgentVariant as Variant
-from studies.report.agents import sort_agents
+from studies.report.agents import sort_agents, with_labels
 from studies.report.analysis import analyse
 from studies.report.comparisons import compared_agents
 from studies.report.figures import COLOURS, MAX_PANELS, MAX_RATIO, MIN_RATIO, colours, draw_improvement
@@ -194,3 +194,13 @@ def test_settings_as_text():
         "3e-4", "0.1", "0.03", "1e-3", "0.25", "40", "1", "0", "6.5e-5", "10_000_000", "20", "true", "deep", "30",
     ]  # fmt: skip
     assert all(float(setting_text(value)) == value for value in (1 / 3, 1e-300, 123456.789, 2e22))
+
+
+def test_trials_that_lack_a_setting_of_the_others_are_another_agent(tmp_path):
+    """As when a task of one's own gets a setting between two trials of the same seed."""
+    trial = collect([write_all(make_sweep(tmp_path / "g", tasks=("none",), seeds=1), 1.0)]).trials[0]
+    older, newer = (replace(trial, task="m:T", settings=settings) for settings in ({"w": 1}, {"w": 1, "x": 2}))
+    labelled = with_labels([older, newer])
+    assert [found.agent.settings for found in labelled] == [(), (("x", 2),)]
+    other_task = replace(trial, task="m:U", settings={"w": 1})
+    assert [found.agent.settings for found in with_labels([newer, other_task])] == [(), ()]

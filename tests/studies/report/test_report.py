@@ -260,7 +260,29 @@ def test_areas_relative_to_the_plain_agent(tmp_path):
     assert found["by_game"]["reverse_gvf"]["breakout"]["value"] == 3
     assert {agent: value["value"] for agent, value in found["overall"].items()} == {"gvf": 1.5, "reverse_gvf": 1.75}
     assert "Area relative to none" in page
-    assert "near or below 0: pong" in page
+    assert "of 0 or below: pong" in page
+
+
+def test_areas_are_not_averaged_over_protocols(tmp_path):
+    sweeps = [make_sweep(tmp_path / protocol, games=("breakout",), protocol=protocol) for protocol in ("impala", "machado")]
+    for sweep in sweeps:
+        for trial in sweep.trials:
+            write_trial(trial, 1.0)
+    page, numbers = report(*(sweep.out for sweep in sweeps))
+    assert len(numbers["relative_area"]["games"]) == 2
+    assert numbers["relative_area"]["overall"] == {}
+    assert "Not averaged over games: they were played under different protocols." in page
+
+
+def test_a_result_of_a_shorter_run_does_not_finish_a_longer_one(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", seeds=1)
+    for trial in sweep.trials:
+        write_trial(trial, 1.0)
+    path = sweep.trials[0].directory.result_path
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"frames": FRAMES - 1}))
+    records = collect([sweep.out])
+    assert [trial.finished for trial in records.trials] == [False, True]
+    assert records.problems == [f"{sweep.trials[0].name}: its result is not of its last frame; it counts as unfinished"]
 
 
 def test_the_task_of_a_report_can_be_chosen(sweep):
