@@ -44,7 +44,7 @@ class CompareConfig:
     """Values of a setting to compare, such as learning_rate=3e-4,6e-4, or for one task gvf.answer_weight=0.03,0.1. Repeat
     the flag for more settings; all combinations are trained. A setting does not multiply the trials of tasks that do not read
     it."""
-    seeds: Annotated[int, POSITIVE] = 3
+    seeds: Annotated[int, Setting(positive=True, most=10_000)] = 3
     """Seeds for each game and task."""
     first_seed: int = 1
     """The first of them; the others follow. A second sweep with later seeds adds to a first one in `launch.py report`."""

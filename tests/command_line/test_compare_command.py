@@ -24,6 +24,8 @@ SWEEP = ["--games", "catch", "--tasks", "none", "--seeds", "2", "--frames", "400
         (["--tasks", "none", "magic"], "unknown task 'magic'; there is none"),
         (["--tasks"], "--tasks is missing"),
         (["--seeds", "0"], "--seeds must be positive, not 0"),
+        (["--seeds", "1000000000"], "--seeds must be at most 10000, not 1000000000"),
+        (["--out", "/etc/passwd/sweep"], "/etc/passwd is a file, not a directory"),
         (["--seeds", "some"], "--seeds.*'some'"),
         (["--first-seed", "-1"], "--first-seed must be at least 0, not -1"),
         (["--frames", "100"], "less than one batch of 160 steps"),

@@ -37,9 +37,10 @@ def looking_into(path: Path) -> Iterator[None]:
 
 
 def check_no_file(path: Path) -> None:
-    """Raises RunError where a file is in the place of a directory."""
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file, not a directory")
+    """Raises RunError where a file is in the place of a directory or of one above it."""
+    existing = next((place for place in (path, *path.parents) if place.exists()), path)
+    if existing.exists() and not existing.is_dir():
+        raise RunError(f"{existing} is a file, not a directory")
 
 
 class RunDirectory:
