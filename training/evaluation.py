@@ -60,10 +60,11 @@ def evaluate_run(config: EvaluateConfig, stop: threading.Event) -> dict[str, Any
     directory = RunDirectory.open(Path(config.run_dir))
     _check_writable(directory)
     trained = directory.read_config()
+    check_trusted_game(trained.env.game, config.game)
+    check_trusted("torso", trained.agent.torso, config.torso)
     for flag, named, recorded in (("game", config.game, trained.env.game), ("torso", config.torso, trained.agent.torso)):
         if named and named != recorded:
             raise ConfigError(f"the run's {flag} is {recorded}; --{flag} {named} cannot change it")
-    check_trusted_game(trained.env.game, config.game)
     checkpoints = directory.checkpoints(trained.run.keep_checkpoints)
     checkpoint = choose_checkpoint(checkpoints, config)
     agent, frame = load_agent(trained, checkpoint, config.torso), trained_frames(checkpoint)

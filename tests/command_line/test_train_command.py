@@ -136,7 +136,8 @@ def test_ray_is_announced_before_it_is_started(capsys, run_dir):
 
 def test_a_directory_that_cannot_be_written(capsys, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot write" in refusal(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
+    message = refusal(capsys, "train", "--run-dir", tmp_path / "file" / "run", *TINY)
+    assert f"{tmp_path / 'file'} is a file, not a directory" in message
 
 
 def test_a_directory_with_other_files_is_refused(capsys, tmp_path):

@@ -1,6 +1,5 @@
 """The directory of a sweep: its identity, the status of its trials."""
 
-import errno
 import io
 import json
 import re
@@ -18,7 +17,6 @@ from envs.game_sets import GAME_SETS, expand_games
 from studies.compare import progress as sweep_progress
 from studies.compare.progress import Follower, SweepProgress, clock
 from studies.compare.sweep import Sweep, TrialStatus, read_json
-from studies.compare.tensorboard import SweepBoard
 from tests.helpers.trial_files import FRAMES, make_sweep, write_trial
 from training.loop import train
 from training.storage.run_lock import InUseError, locked
@@ -152,30 +150,6 @@ def test_failures_that_cannot_be_written_are_one_line(tmp_path):
     for failures in ({}, {"a": "b"}):
         with pytest.raises(RunError, match=r"cannot write .*failures\.json"):
             sweep.write_failures(failures)
-
-
-def test_a_disk_that_refuses_the_overview_does_not_end_the_sweep(tmp_path, capsys):
-    sweep = make_sweep(tmp_path / "g", seeds=1)
-    write_trial(sweep.trials[0], score=1.0)
-    (sweep.out / "overlay").touch()  # A file in the place of the directory.
-    board = SweepBoard(sweep)
-    board.add(sweep.trials[0], [{"frame": 100, "charts/episode_return": 1.0}])
-    board.finish(sweep.trials[0])
-    board.close()
-    assert capsys.readouterr().err.count("TensorBoard's overview of the sweep is not written") == 1
-
-
-def test_a_disk_that_is_full_later_does_not_end_the_sweep(tmp_path, capsys, monkeypatch):
-    def full(*arguments, **settings):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    sweep = make_sweep(tmp_path / "g", seeds=1)
-    board = SweepBoard(sweep)
-    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
-    read = [{"frame": frame, "charts/episode_return": 1.0} for frame in (100, 200)]
-    board.add(sweep.trials[0], iter(read))
-    board.close()
-    assert capsys.readouterr().err.count("No space left on device") == 1
 
 
 @pytest.mark.parametrize(
