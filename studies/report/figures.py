@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from studies.report.agents import AgentVariant
 from studies.report.analysis import Analysis
@@ -96,6 +96,8 @@ def draw_curves(analysis: Analysis, records: TrialRecords) -> Figure | None:
             _draw_agent(axes, trials, agent.label, palette[agent.label])
         axes.set(title=game, xlabel="environment frames", ylabel="return")
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k
     for axes in panels[len(analysis.games) :]:
         axes.axis("off")
     handles, labels = _legend(figure)
