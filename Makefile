@@ -33,7 +33,7 @@ $(VENV)/ready: pyproject.toml requirements.lock
 lock:
 	$(PIP) freeze --exclude-editable | grep -Ev '^(torch|triton|nvidia-|cuda-|hindcast)|@' > requirements.lock
 
-# Some five minutes on two cores: a small network and batch, and the learning rate of a short run (docs/notes/atari.md).
+# One and a half to four minutes on two cores: a small network and batch, and the learning rate of a short run (docs/notes/atari.md).
 train: setup
 	$(BIN)/python launch.py train --game crazy_climber --task reverse_gvf --torso shallow --batch-size 4 --learning-rate 24e-4 \
 	  --frames $(FRAMES) --seed $(SEED) --eval-episodes 5 --film --run-dir $(RUN_DIR)
