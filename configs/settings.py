@@ -17,6 +17,7 @@ from configs.errors import ConfigError
 LONGEST_QUOTE = 200
 """Characters of a file's nonsense that an error repeats."""
 LARGEST = 2**63 - 1
+"""Integer that a setting may be: what 64 bits hold."""
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def _learn_and_monitor(
 
 
 def make_learner(settings: Settings, seed: int) -> NeuralQuantileTD:
+    """Quantiles of Reacher's reverse return, with the study's settings."""
     return NeuralQuantileTD(
         STATE_SIZE,
         settings["quantiles"],
